@@ -7,6 +7,7 @@
 //! | [`table`] | handles: keys instead of addresses |
 //! | [`text`] | a thread's last error |
 //! | [`shared`] | the singleton of a process, dropped before its library is unloaded |
+//! | [`spare`] | objects that one user at a time takes |
 //! | [`error`] | errors in a caller's arguments |
 //!
 //! Hosts close libraries with `dlclose`, also while threads live that have called them. So nothing here leaves memory
@@ -15,6 +16,7 @@
 pub mod error;
 pub mod pointer;
 pub mod shared;
+pub mod spare;
 mod sync;
 pub mod table;
 pub mod text;

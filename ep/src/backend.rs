@@ -7,6 +7,7 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use hipdnn_capi::spare::Spare;
 use hipdnn_client::engines::{DEVICE_ENGINES, HOST_ENGINE};
 use hipdnn_client::handle::{EngineInfo, Handle, default_plugins, set_plugins};
 use hipdnn_client::{library, planning};
@@ -22,7 +23,6 @@ use crate::gpu::hip::{Entered, HipError};
 use crate::gpu::stream::Stream;
 use crate::gpu::{self, Gpu};
 use crate::search::Plugins;
-use crate::spare::Spare;
 use crate::workspace::Workspace;
 
 /// The memory that the tensors of a context's plans are in.

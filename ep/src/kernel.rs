@@ -6,6 +6,7 @@ use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
 
+use hipdnn_capi::spare::Spare;
 use hipdnn_ep_compiler::constants::{Contents, Known, Token};
 use hipdnn_ep_compiler::import::{self, MAX_RANK};
 use hipdnn_ep_compiler::ir::element_bytes;
@@ -25,7 +26,6 @@ use crate::pointer::{Handles, Held, Place};
 use crate::profile::{Clock, HostClock, Recording};
 use crate::program::{Packs, PlanRequest, Program};
 use crate::runtime::Runtime;
-use crate::spare::Spare;
 
 /// Compute info of a partition, as the runtime holds it: its callbacks, then ours.
 #[repr(C)]

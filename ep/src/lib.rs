@@ -30,7 +30,6 @@ mod provider;
 mod report;
 mod runtime;
 mod search;
-mod spare;
 mod storage;
 
 pub(crate) use hipdnn_client::{descriptor, workspace};

@@ -13,11 +13,11 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use half::{bf16, f16};
+use hipdnn_cpu_convolution::{Args, ConvolutionPlan, Element, EpilogueStep, Layout, Problem, Shape, Weights};
 use hipdnn_cpu_kernels::activation::Activation;
-use hipdnn_cpu_kernels::convolution::{Args, ConvolutionPlan, Element, EpilogueStep, Layout, Problem, Shape, Weights};
-use hipdnn_cpu_kernels::isa::{Isa, Kernel, MAX_LANES, Simd};
-use hipdnn_cpu_kernels::scratch::AlignedBuffer;
-use hipdnn_cpu_kernels::threads::Pool;
+use hipdnn_cpu_simd::isa::{Isa, Kernel, MAX_LANES, Simd};
+use hipdnn_cpu_simd::scratch::AlignedBuffer;
+use hipdnn_cpu_threads::Pool;
 
 /// Layer: name, batch, input channels, input height and width, output channels, kernel, stride, padding, dilation,
 /// groups.

@@ -1,7 +1,7 @@
 //! Geometry: layouts of operands, broadcast and lifted to three spatial dimensions, and the convolutions that kernels
 //! take.
 
-use hipdnn_cpu_kernels::convolution::{Element, Layout, Shape};
+use hipdnn_cpu_convolution::{Element, Layout, Shape};
 use hipdnn_engine_core::checks::{check_compute_type, check_size, check_type};
 use hipdnn_engine_core::{Declined, NodeLabel, TensorLabel};
 use hipdnn_schemas::{ConvMode, DataType, Graph, Tensor, TensorUid};

@@ -23,7 +23,7 @@ pub mod work;
 use std::ffi::CStr;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use hipdnn_cpu_kernels::isa::Isa;
+use hipdnn_cpu_simd::isa::Isa;
 use hipdnn_engine_core::error::{Error, ErrorKind};
 use hipdnn_engine_core::payload::{self, Payload};
 use hipdnn_engine_core::{Applicable, Declined, Engine, Plan, Site, Workspace, engine_id};

@@ -3,11 +3,11 @@
 use std::ffi::c_void;
 use std::sync::Arc;
 
-use hipdnn_cpu_kernels::convolution::MAX_OPERANDS;
-use hipdnn_cpu_kernels::convolution::{Args, Weights};
-use hipdnn_cpu_kernels::isa::Isa;
-use hipdnn_cpu_kernels::lent;
-use hipdnn_cpu_kernels::threads::Pool;
+use hipdnn_cpu_convolution::MAX_OPERANDS;
+use hipdnn_cpu_convolution::{Args, Weights};
+use hipdnn_cpu_simd::isa::Isa;
+use hipdnn_cpu_threads::Pool;
+use hipdnn_cpu_threads::lent;
 use hipdnn_engine_core::Plan;
 use hipdnn_engine_core::error::Error;
 use hipdnn_engine_core::memory::buffers::{Place, missing};

@@ -10,9 +10,9 @@ use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 
 use hipdnn_capi::shared::{self, Share};
-use hipdnn_cpu_kernels::convolution::Packing;
-use hipdnn_cpu_kernels::scratch::LINE;
-use hipdnn_cpu_kernels::threads::Pool;
+use hipdnn_cpu_convolution::Packing;
+use hipdnn_cpu_simd::scratch::LINE;
+use hipdnn_cpu_threads::Pool;
 use hipdnn_engine_core::Workspace;
 use hipdnn_engine_core::error::Error;
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fmt;
 
-use hipdnn_cpu_kernels::convolution::{ConvolutionPlan, Element, EpilogueStep, Layout, Problem};
+use hipdnn_cpu_convolution::{ConvolutionPlan, Element, EpilogueStep, Layout, Problem};
 use hipdnn_engine_core::TensorLabel;
 use hipdnn_engine_core::checks::element_bytes;
 use hipdnn_engine_core::error::Error;

@@ -817,15 +817,15 @@ fn filters_are_prepared_with_the_plan_if_their_contents_are_lent() {
         ];
         // SAFETY: none are lent, then tokens and bytes that outlive the loan; plans do not read what is too short.
         unsafe {
-            let before = hipdnn_cpu_kernels::lent::replace_constants(Constants::NONE);
+            let before = hipdnn_cpu_threads::lent::replace_constants(Constants::NONE);
             plan.make_ready(std::ptr::null_mut());
             assert!(!ready(), "{what}: nothing is lent");
-            hipdnn_cpu_kernels::lent::replace_constants(Constants {
+            hipdnn_cpu_threads::lent::replace_constants(Constants {
                 constants: constants.as_ptr(),
                 count: constants.len(),
             });
             plan.make_ready(std::ptr::null_mut());
-            hipdnn_cpu_kernels::lent::replace_constants(before);
+            hipdnn_cpu_threads::lent::replace_constants(before);
         }
         assert_eq!(ready(), want, "{what}");
         if want && !winograd {

@@ -7,7 +7,7 @@ use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use hipdnn_cpu_kernels::lent;
+use hipdnn_cpu_threads::lent;
 use hipdnn_engine_core::{Engine, Plan, Site, engine_id};
 use hipdnn_engine_cpu::CPU_ENGINE;
 use hipdnn_schemas::{

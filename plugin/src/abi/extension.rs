@@ -4,7 +4,7 @@ use std::ffi::{CStr, c_char};
 
 use hipdnn_capi::pointer::{Out, key, opaque};
 use hipdnn_capi::table::{Slot, Slots};
-use hipdnn_cpu_kernels::lent;
+use hipdnn_cpu_threads::lent;
 use hipdnn_engine_core::error::Error;
 use hipdnn_engine_core::site;
 use hipdnn_engine_gpu::recording::{self, Recording};

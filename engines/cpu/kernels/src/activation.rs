@@ -3,8 +3,8 @@
 //! Every one keeps NaN and has its limits at the infinities. Stated errors are in units in the last place of the exact
 //! result (tested against f64); results below the smallest normal number may be zero.
 
-use super::isa::{Isa, Kernel, MAX_LANES, Simd, first};
 use super::sums::{add_widened, total};
+use hipdnn_cpu_simd::isa::{Isa, Kernel, MAX_LANES, Simd, first};
 
 /// An activation with its parameters.
 #[derive(Clone, Copy, Debug, PartialEq)]

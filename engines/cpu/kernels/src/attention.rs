@@ -1,7 +1,7 @@
 //! Attention of blocks that lie in the cache: products, and the softmax between them.
 
 use crate::activation::{FALLING, exp, falling_exp, falling_exps};
-use crate::isa::{Isa, Kernel, Simd};
+use hipdnn_cpu_simd::isa::{Isa, Kernel, Simd};
 
 /// Row granularity of blocks whose rows are padded: every instruction set's tile is as high or half as high.
 pub const ROWS: usize = 12;

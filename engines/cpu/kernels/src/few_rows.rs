@@ -1,7 +1,7 @@
 //! Products of a few rows with a matrix that is read once, in the order in which it lies: dot products with its columns where
 //! these are contiguous, sums of its rows where those are.
 
-use super::isa::{Isa, Kernel, MAX_LANES, Simd, first};
+use hipdnn_cpu_simd::isa::{Isa, Kernel, MAX_LANES, Simd, first};
 
 /// Maximum number of rows of the left side of dot products, and of those that are summed together.
 pub const ROWS: usize = 4;

@@ -1,9 +1,9 @@
 //! Loops of normalizations over the elements of one line, without branches, compiled for each instruction set.
 
 use super::activation::{Part, Row};
-use super::isa::{Isa, Kernel, Simd};
 use super::normalize::map_with;
 use super::sums;
+use hipdnn_cpu_simd::isa::{Isa, Kernel, Simd};
 
 /// Number of elements of a group whose sums are taken around one value: the error of their squares grows with the square of
 /// this.

@@ -1,7 +1,7 @@
 //! Rows that are normalized in one pass: what a normalization does with its elements once its statistics are known.
 
 use super::activation::{Operand, Part, Row};
-use super::isa::{Isa, Kernel, Simd, first};
+use hipdnn_cpu_simd::isa::{Isa, Kernel, Simd, first};
 
 /// Operands of `((x - less) · factor) · scale + summand`, each step rounded. Where nothing is to be done, they are 0, 1, 1
 /// and -0: then all values stay as they are.

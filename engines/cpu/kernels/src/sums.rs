@@ -3,7 +3,7 @@
 //! Sums are kept side by side, as many for all instruction sets: the order of a sum follows from the number of its terms
 //! alone. Loops over iterators that add `f64` of `f32` are compiled to vectors of two `f64`, whatever the set.
 
-use super::isa::{Isa, Kernel, MAX_LANES, Simd, first};
+use hipdnn_cpu_simd::isa::{Isa, Kernel, MAX_LANES, Simd, first};
 
 /// Number of sums of each term side by side; fewer where there are several terms, so that registers hold them.
 const SIDE: usize = 32;

@@ -1,6 +1,6 @@
 //! Squares of memory with rows and columns swapped, in registers.
 
-use crate::isa::{Isa, Kernel, MAX_LANES, Simd};
+use hipdnn_cpu_simd::isa::{Isa, Kernel, MAX_LANES, Simd};
 
 /// Number of rows up to which the next line of each is fetched while one is transposed, so that they stay in the first-level
 /// cache until they are.
@@ -147,7 +147,7 @@ unsafe fn edge((from, across, high): (*const f32, usize, usize), (to, out, wide)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::guarded::Guarded;
+    use hipdnn_cpu_simd::guarded::Guarded;
 
     /// Values that end at a page which can't be accessed.
     fn values(count: usize) -> Guarded {

@@ -6,8 +6,8 @@
 //! type of the tensor that is no more; apart from that, and from normalizations (see [`super::fold`]), the result is
 //! the same.
 
+use hipdnn_cpu_convolution::MAX_OPERANDS;
 use hipdnn_cpu_kernels::activation::Activation;
-use hipdnn_cpu_kernels::convolution::MAX_OPERANDS;
 use hipdnn_schemas::{Graph, PointwiseMode, Tensor, TensorUid, TensorValue};
 
 use super::{Readers, Remark, Rule, fold};

@@ -17,8 +17,8 @@
 use std::sync::Arc;
 
 use half::{bf16, f16};
-use hipdnn_cpu_kernels::isa::Isa;
-use hipdnn_cpu_kernels::threads::Pool;
+use hipdnn_cpu_simd::isa::Isa;
+use hipdnn_cpu_threads::Pool;
 use hipdnn_engine_core::checks::{check_compute_type, check_type};
 use hipdnn_engine_core::{Declined, NodeLabel, TensorLabel};
 use hipdnn_schemas::{BlockScaleDequantize, BlockScaleQuantize, DataType, Graph, Tensor, TensorUid};

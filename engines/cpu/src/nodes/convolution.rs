@@ -6,7 +6,7 @@ mod weights;
 
 use std::sync::Arc;
 
-use hipdnn_cpu_kernels::convolution::{Layout, Shape};
+use hipdnn_cpu_convolution::{Layout, Shape};
 use hipdnn_engine_core::Declined;
 use hipdnn_schemas::{Convolution, ConvolutionBwd, ConvolutionWrw, Graph, TensorUid};
 

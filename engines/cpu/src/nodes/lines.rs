@@ -1,6 +1,6 @@
 //! Lines of values in memory, copied to lines at another distance.
 
-use hipdnn_cpu_kernels::isa::{Isa, Kernel, Simd, first};
+use hipdnn_cpu_simd::isa::{Isa, Kernel, Simd, first};
 
 /// Copies of lines of `f32` values: `to[line·out + i] = from[line·step + i]`.
 #[derive(Clone, Copy)]

@@ -5,10 +5,10 @@
 use std::sync::Arc;
 
 use hipdnn_cpu_kernels::few_rows::{self, FewRows};
-use hipdnn_cpu_kernels::isa::{Isa, Kernel as IsaKernel, Simd, first as first_lanes};
-use hipdnn_cpu_kernels::scratch::lines;
-use hipdnn_cpu_kernels::threads::Pool;
 use hipdnn_cpu_kernels::transpose::Transposition;
+use hipdnn_cpu_simd::isa::{Isa, Kernel as IsaKernel, Simd, first as first_lanes};
+use hipdnn_cpu_simd::scratch::lines;
+use hipdnn_cpu_threads::Pool;
 use hipdnn_engine_core::Declined;
 use hipdnn_engine_core::checks::{check_compute_type, check_type};
 use hipdnn_engine_core::ops::NUMBERS;

@@ -27,7 +27,7 @@ use std::sync::Arc;
 use hipdnn_schemas::TensorUid;
 
 use crate::pointwise::Storage;
-use hipdnn_cpu_kernels::threads::Pool;
+use hipdnn_cpu_threads::Pool;
 
 /// Maximum number of a node's inputs.
 pub const MAX_INPUTS: usize = 32;

@@ -21,11 +21,11 @@ pub use hipdnn_engine_core::ops::normalization::{Affine, SLOTS, Slot, Task};
 
 use super::super::pointwise::Storage;
 use super::{LibraryKernel, Recipe};
-use hipdnn_cpu_kernels::isa::Isa;
 use hipdnn_cpu_kernels::norm_lines::{
     self as line, AROUND, Around, Averages, Gradient, Normalized, Parameters, Statistics, Target, join_moments,
 };
-use hipdnn_cpu_kernels::threads::Pool;
+use hipdnn_cpu_simd::isa::Isa;
+use hipdnn_cpu_threads::Pool;
 
 /// Maximum number of elements of a line within a group.
 const ROW: usize = 512;

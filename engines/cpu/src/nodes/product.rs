@@ -8,9 +8,9 @@
 
 mod tile;
 
-use hipdnn_cpu_kernels::isa::{Isa, Kernel, MAX_LANES, Simd};
-use hipdnn_cpu_kernels::scratch::lines;
-use hipdnn_cpu_kernels::threads::Pool;
+use hipdnn_cpu_simd::isa::{Isa, Kernel, MAX_LANES, Simd};
+use hipdnn_cpu_simd::scratch::lines;
+use hipdnn_cpu_threads::Pool;
 
 use tile::{Job, PANEL};
 
@@ -441,7 +441,7 @@ mod tests {
         for isa in Isa::available() {
             for (threads, (batch, [rows, columns, depth])) in sizes.into_iter().flat_map(|s| [(1, s), (3, s)]) {
                 let product = Product::new(isa, threads, batch, [rows, columns, depth], 5);
-                let mut scratch = hipdnn_cpu_kernels::scratch::AlignedBuffer::new(product.scratch_bytes() / 4);
+                let mut scratch = hipdnn_cpu_simd::scratch::AlignedBuffer::new(product.scratch_bytes() / 4);
                 scratch.fill(f32::NAN);
                 let result = Result(UnsafeCell::new(vec![f32::NAN; batch * rows * columns]), [batch, rows, columns]);
                 // SAFETY: the numbers have every place, and the scratch memory is as large as it should be.

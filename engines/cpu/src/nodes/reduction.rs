@@ -5,9 +5,9 @@
 
 use std::sync::Arc;
 
-use hipdnn_cpu_kernels::isa::{Isa, Kernel as IsaKernel, MAX_LANES, Simd, first};
 use hipdnn_cpu_kernels::sums::{self, RowsToAdd, add_rows};
-use hipdnn_cpu_kernels::threads::Pool;
+use hipdnn_cpu_simd::isa::{Isa, Kernel as IsaKernel, MAX_LANES, Simd, first};
+use hipdnn_cpu_threads::Pool;
 use hipdnn_engine_core::Declined;
 use hipdnn_engine_core::ops::{NUMBERS_AND_FP8, reduction};
 use hipdnn_schemas::{Graph, Reduction, ReductionMode, TensorUid};

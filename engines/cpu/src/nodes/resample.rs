@@ -10,7 +10,7 @@ mod single;
 
 use std::sync::Arc;
 
-use hipdnn_cpu_kernels::threads::Pool;
+use hipdnn_cpu_threads::Pool;
 use hipdnn_engine_core::Declined;
 use hipdnn_engine_core::ops::NUMBERS_AND_FP8;
 use hipdnn_engine_core::ops::pooling::{self, Mode};

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use half::{bf16, f16};
-use hipdnn_cpu_kernels::guarded::Guarded;
-use hipdnn_cpu_kernels::scratch::{AlignedBuffer, LINE};
-use hipdnn_cpu_kernels::threads::Pool;
+use hipdnn_cpu_simd::guarded::Guarded;
+use hipdnn_cpu_simd::scratch::{AlignedBuffer, LINE};
+use hipdnn_cpu_threads::Pool;
 use hipdnn_schemas::{DataType, Graph, GraphBuilder, Operation, TensorDef, TensorUid, TensorValue};
 
 use super::{LibraryKernel, LibraryOp, compiled};

@@ -1,6 +1,6 @@
 //! Layout of a tensor in memory, for kernels that walk over any strides.
 
-use hipdnn_cpu_kernels::isa::Isa;
+use hipdnn_cpu_simd::isa::Isa;
 use hipdnn_schemas::Tensor;
 
 use crate::pointwise::Storage;

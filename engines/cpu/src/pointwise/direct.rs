@@ -5,7 +5,7 @@
 //! output, and what is the same for a whole row is one value where the function takes that.
 
 use hipdnn_cpu_kernels::activation::Operand;
-use hipdnn_cpu_kernels::isa::Isa;
+use hipdnn_cpu_simd::isa::Isa;
 
 use super::{Arg, Function, Program, SLOTS, Storage, Value, copy};
 

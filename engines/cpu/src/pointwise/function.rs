@@ -6,7 +6,7 @@ use hipdnn_schemas::PointwiseMode;
 use hipdnn_cpu_kernels::activation::{
     self, Activation, Arithmetic, Operand, error_function, error_function_row, exponential, exponential_row,
 };
-use hipdnn_cpu_kernels::isa::{Isa, Kernel, Simd};
+use hipdnn_cpu_simd::isa::{Isa, Kernel, Simd};
 
 /// Pointwise function with its scalars.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::{Function, Storage, Value, copy};
-use hipdnn_cpu_kernels::isa::Isa;
+use hipdnn_cpu_simd::isa::Isa;
 
 /// Compute type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

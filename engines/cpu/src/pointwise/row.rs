@@ -6,8 +6,8 @@ use hipdnn_schemas::DataType;
 use super::Function;
 use super::code::{self, Code};
 use hipdnn_cpu_kernels::activation::Operand;
-use hipdnn_cpu_kernels::convert;
-use hipdnn_cpu_kernels::isa::{Isa, Kernel, Simd};
+use hipdnn_cpu_simd::convert;
+use hipdnn_cpu_simd::isa::{Isa, Kernel, Simd};
 
 /// Bytes that are copied at a time: from 2 KiB on C libraries may copy by an instruction for strings. Copies of that
 /// size were most of the time of a program that only adds, on a Zen 3.

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use hipdnn_cpu_kernels::activation::{Operand, Row, falling_exponential_row, falling_exponential_sums};
 use hipdnn_cpu_kernels::normalize::{Steps, normalize_row};
-use hipdnn_cpu_kernels::scratch::lines;
 use hipdnn_cpu_kernels::sums::add_squares_from;
-use hipdnn_cpu_kernels::threads::Pool;
+use hipdnn_cpu_simd::scratch::lines;
+use hipdnn_cpu_threads::Pool;
 
 use super::Rows;
 use super::compile::{At, Chunk, MAX_VIEWS, Move, Pass};

@@ -26,7 +26,7 @@ mod values;
 
 use std::sync::Arc;
 
-use hipdnn_cpu_kernels::isa::Isa;
+use hipdnn_cpu_simd::isa::Isa;
 use hipdnn_engine_kernel::ir::group::GroupKernel;
 use hipdnn_schemas::{Graph, TensorUid};
 

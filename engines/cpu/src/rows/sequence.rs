@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use hipdnn_cpu_kernels::isa::Isa;
-use hipdnn_cpu_kernels::threads::Pool;
+use hipdnn_cpu_simd::isa::Isa;
+use hipdnn_cpu_threads::Pool;
 use hipdnn_engine_kernel::ir::group::GroupKernel;
 use hipdnn_schemas::{Graph, TensorUid};
 

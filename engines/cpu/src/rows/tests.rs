@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
-use hipdnn_cpu_kernels::isa::Isa;
-use hipdnn_cpu_kernels::scratch::AlignedBuffer;
-use hipdnn_cpu_kernels::threads::Pool;
+use hipdnn_cpu_simd::isa::Isa;
+use hipdnn_cpu_simd::scratch::AlignedBuffer;
+use hipdnn_cpu_threads::Pool;
 use hipdnn_engine_kernel::fuse::{FusionGroup, examples, fuse};
 use hipdnn_engine_kernel::lower::lower_node;
 use hipdnn_schemas::{

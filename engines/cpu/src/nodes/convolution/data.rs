@@ -11,8 +11,8 @@ use hipdnn_schemas::Graph;
 use super::Forward;
 use crate::nodes::view::Walk;
 use crate::nodes::{LibraryKernel, Recipe};
-use hipdnn_cpu_kernels::convolution::{Args, ConvolutionPlan, Element, Layout, Problem, Shape, Weights};
-use hipdnn_cpu_kernels::threads::Pool;
+use hipdnn_cpu_convolution::{Args, ConvolutionPlan, Element, Layout, Problem, Shape, Weights};
+use hipdnn_cpu_threads::Pool;
 
 /// Maximum number of classes of places that have taps: each is a plan of its own.
 const CLASSES: u128 = 4096;

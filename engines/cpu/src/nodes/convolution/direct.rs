@@ -6,9 +6,9 @@
 use super::Forward;
 use super::weights::{inside, storage, valid};
 use crate::nodes::LibraryKernel;
-use hipdnn_cpu_kernels::convolution::Shape;
-use hipdnn_cpu_kernels::isa::{Isa, Kernel as IsaKernel, Simd};
-use hipdnn_cpu_kernels::threads::Pool;
+use hipdnn_cpu_convolution::Shape;
+use hipdnn_cpu_simd::isa::{Isa, Kernel as IsaKernel, Simd};
+use hipdnn_cpu_threads::Pool;
 
 /// Number of places of a row that are worked on together.
 const ROW: usize = 512;
@@ -187,7 +187,7 @@ impl IsaKernel for Dot<'_> {
         let mut sums = s.splat(0.0);
         let whole = a.len() / S::LANES * S::LANES;
         let mut i = 0;
-        let mut lanes = [0f32; hipdnn_cpu_kernels::isa::MAX_LANES];
+        let mut lanes = [0f32; hipdnn_cpu_simd::isa::MAX_LANES];
         // SAFETY: both slices have `whole` values, and the array a vector's lanes.
         unsafe {
             while i < whole {

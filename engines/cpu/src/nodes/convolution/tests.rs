@@ -8,7 +8,7 @@ use hipdnn_schemas::{
 
 use crate::applicability::{self};
 use crate::work::Work;
-use hipdnn_cpu_kernels::threads::Pool;
+use hipdnn_cpu_threads::Pool;
 
 struct Case {
     what: &'static str,
@@ -224,7 +224,7 @@ fn run(case: &Case, types: [DataType; 3], lie: Lie, weights: bool, threads: usiz
     let works = applicability::lower(&graph).unwrap();
     let [Work::Node(work)] = &works[..] else { panic!("one node") };
     let kernel = work.recipe.kernel(threads);
-    let mut scratch = hipdnn_cpu_kernels::scratch::AlignedBuffer::new(kernel.scratch_bytes().div_ceil(4));
+    let mut scratch = hipdnn_cpu_simd::scratch::AlignedBuffer::new(kernel.scratch_bytes().div_ceil(4));
     scratch.fill(f32::NAN);
     let address = |uid: &Option<TensorUid>| memory[uid.unwrap().0 as usize].bytes.as_ptr().cast::<u8>();
     let inputs: Vec<*const u8> = work.inputs.iter().map(address).collect();

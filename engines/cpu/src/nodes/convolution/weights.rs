@@ -9,9 +9,9 @@ use crate::nodes::product::{DEPTH, Factor, Product, Sink};
 use crate::nodes::view::Walk;
 use crate::nodes::{LibraryKernel, Recipe};
 use crate::pointwise::Storage;
-use hipdnn_cpu_kernels::convolution::{Element, Layout, Shape};
-use hipdnn_cpu_kernels::isa::Isa;
-use hipdnn_cpu_kernels::threads::Pool;
+use hipdnn_cpu_convolution::{Element, Layout, Shape};
+use hipdnn_cpu_simd::isa::Isa;
+use hipdnn_cpu_threads::Pool;
 
 #[derive(Debug)]
 pub(super) struct Gradient(pub(super) Forward);

@@ -3,7 +3,7 @@
 
 use std::marker::PhantomData;
 
-use hipdnn_cpu_kernels::isa::{Kernel, MAX_LANES, Simd, first};
+use hipdnn_cpu_simd::isa::{Kernel, MAX_LANES, Simd, first};
 
 /// Number of vectors of a panel of the right side.
 pub(super) const PANEL: usize = 2;

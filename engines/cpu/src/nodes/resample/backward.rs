@@ -2,7 +2,7 @@
 
 use super::{LANES, Pooling};
 use crate::nodes::LibraryKernel;
-use hipdnn_cpu_kernels::threads::Pool;
+use hipdnn_cpu_threads::Pool;
 
 #[derive(Debug)]
 pub(super) struct Recipe(pub(super) Pooling);

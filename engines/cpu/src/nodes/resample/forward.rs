@@ -8,8 +8,8 @@ use super::{Image, LANES, Mode, Pooling, rows, single};
 use crate::nodes::LibraryKernel;
 use crate::nodes::reduction::Reduce;
 use crate::nodes::view::TensorView;
-use hipdnn_cpu_kernels::isa::{Isa, Kernel as IsaKernel, Simd};
-use hipdnn_cpu_kernels::threads::Pool;
+use hipdnn_cpu_simd::isa::{Isa, Kernel as IsaKernel, Simd};
+use hipdnn_cpu_threads::Pool;
 
 #[derive(Debug)]
 pub(super) struct Recipe(pub(super) Pooling);

@@ -6,7 +6,7 @@
 use super::forward::Addresses;
 use super::{LANES, Mode, Pooling};
 use crate::pointwise::Value;
-use hipdnn_cpu_kernels::isa::{Isa, Kernel, Simd};
+use hipdnn_cpu_simd::isa::{Isa, Kernel, Simd};
 
 /// Number of columns of the image that are worked on together.
 const COLUMNS: usize = 256;

@@ -9,8 +9,8 @@ use std::ops::Range;
 use super::forward::Addresses;
 use super::{Mode, PER_UNIT, Pooling};
 use crate::pointwise::Storage;
-use hipdnn_cpu_kernels::isa::{Isa, Kernel, MAX_LANES, Simd, first as first_lanes};
-use hipdnn_cpu_kernels::threads::Pool;
+use hipdnn_cpu_simd::isa::{Isa, Kernel, MAX_LANES, Simd, first as first_lanes};
+use hipdnn_cpu_threads::Pool;
 
 /// Number of columns of the image whose maxima are kept together.
 const COLUMNS: usize = 512;

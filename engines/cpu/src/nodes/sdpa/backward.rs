@@ -15,8 +15,8 @@ use super::{Attention, Lowering, Operand, Sight};
 use crate::nodes::{LibraryKernel, LibraryOp, Recipe};
 use crate::work::Work;
 use hipdnn_cpu_kernels::attention::{Gradient, Multiply, ROWS};
-use hipdnn_cpu_kernels::isa::{Isa, MAX_LANES};
-use hipdnn_cpu_kernels::threads::Pool;
+use hipdnn_cpu_simd::isa::{Isa, MAX_LANES};
+use hipdnn_cpu_threads::Pool;
 
 /// Lowers a gradient.
 ///

@@ -5,10 +5,10 @@ use super::{Attention, Operand, Sight, pack};
 use crate::nodes::{LibraryKernel, Recipe};
 use crate::pointwise::Storage;
 use hipdnn_cpu_kernels::attention::{Biased, Multiply, Softmax, Times};
-use hipdnn_cpu_kernels::isa::Isa;
-use hipdnn_cpu_kernels::scratch::LINE;
-use hipdnn_cpu_kernels::threads::Pool;
 use hipdnn_cpu_kernels::transpose::Transposition;
+use hipdnn_cpu_simd::isa::Isa;
+use hipdnn_cpu_simd::scratch::LINE;
+use hipdnn_cpu_threads::Pool;
 
 /// Maximum number of queries and keys of a block of the backward pass: a multiple of
 /// [`hipdnn_cpu_kernels::attention::ROWS`] and of the lanes of two vectors.

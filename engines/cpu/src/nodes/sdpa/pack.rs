@@ -3,8 +3,8 @@
 
 use super::Operand;
 use crate::pointwise::Storage;
-use hipdnn_cpu_kernels::isa::{Isa, Kernel, Simd, first};
 use hipdnn_cpu_kernels::transpose::Transposition;
+use hipdnn_cpu_simd::isa::{Isa, Kernel, Simd, first};
 
 /// Number of values that are converted together.
 const PIECE: usize = 256;

@@ -24,12 +24,12 @@ mod winograd_rows;
 
 pub use problem::{Element, EpilogueStep, Layout, MAX_OPERANDS, Problem, Shape};
 
-use super::isa::Isa;
-use super::scratch::{LINE, align_up, lines};
-use super::threads::Pool;
 use depthwise::{Depthwise, DepthwisePlanes, DepthwiseRows};
 use direct::Direct;
 use gemm::Gemm;
+use hipdnn_cpu_simd::isa::Isa;
+use hipdnn_cpu_simd::scratch::{LINE, align_up, lines};
+use hipdnn_cpu_threads::Pool;
 use indirect::Indirect;
 use stem::Stem;
 use units::InUnits;

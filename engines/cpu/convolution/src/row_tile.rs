@@ -2,7 +2,7 @@
 //! channels.
 
 use super::tile::Step;
-use crate::isa::{Kernel, Simd, first};
+use hipdnn_cpu_simd::isa::{Kernel, Simd, first};
 
 /// Maximum number of places of a tile.
 pub(super) const MAX_ROWS: usize = 14;

@@ -12,12 +12,12 @@ pub(super) use planes::DepthwisePlanes;
 pub(super) use rows::DepthwiseRows;
 
 use super::band::inside;
-use super::epilogue::{self, Block, Epilogue, InTile, offset};
+use super::epilogue::{self, Block, Epilogue, InTile};
 use super::problem::{Element, Layout, Problem, Shape};
 use super::row_tile::{RowAfter, clamp, finish};
 use super::tile;
 use super::units::{InUnits, Unit};
-use crate::isa::{Isa, Kernel, MAX_LANES, Simd, first};
+use hipdnn_cpu_simd::isa::{Isa, Kernel, MAX_LANES, Simd, first};
 
 /// Numbers of places of a tile, the better one first: as many sums as hide the latency of an addition.
 const PLACES: [usize; 2] = [8, 7];
@@ -209,13 +209,13 @@ impl Unit<'_, Depthwise> {
             last_clamp: (f32::NEG_INFINITY, f32::INFINITY),
         };
         if let Some(direct) = &plan.direct {
-            tile.to = self.y.cast::<f32>().wrapping_add(offset(&plan.y, at));
+            tile.to = self.y.cast::<f32>().wrapping_add(plan.y.offset(at));
             tile.to_place = plan.y.strides[4];
             tile.last_clamp = direct.clamp;
             if let Some((operand, layout)) = &direct.summand {
                 // SAFETY: the caller's duty.
                 let p = unsafe { *self.operands.add(*operand) }.cast::<f32>();
-                tile.summand = p.wrapping_add(offset(layout, at));
+                tile.summand = p.wrapping_add(layout.offset(at));
                 tile.summand_place = layout.strides[4];
             }
         }

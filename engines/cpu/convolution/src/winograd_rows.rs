@@ -8,13 +8,13 @@
 #![expect(clippy::needless_range_loop, reason = "closures of iterators are compiled without the instruction set")]
 
 use super::band::inside;
-use super::epilogue::{self, Epilogue, InTile, offset};
+use super::epilogue::{self, Epilogue, InTile};
 use super::problem::{Element, Layout, Problem, Shape};
 use super::row_tile::{self, RowAfter, RowTile};
 use super::winograd::{FREQUENCIES, IN, OUT, Winograd, transform_input, transform_output};
 use super::{Args, Send2, tile};
-use crate::isa::{Isa, Kernel, Simd, first};
-use crate::threads::Pool;
+use hipdnn_cpu_simd::isa::{Isa, Kernel, Simd, first};
+use hipdnn_cpu_threads::Pool;
 
 /// Bytes of transformed input of a block, for each worker.
 const INPUT_BYTES: usize = 1 << 20;
@@ -433,12 +433,12 @@ impl Part<'_> {
             }
             let (low, high) = (s.splat(plan.follow.clamp.0), s.splat(plan.follow.clamp.1));
             let mask = s.mask(first(keep));
-            let y = self.y.cast::<f32>().wrapping_add(offset(&plan.y, place));
+            let y = self.y.cast::<f32>().wrapping_add(plan.y.offset(place));
             for i in 0..OUT.min(oh - row) {
                 for j in 0..OUT.min(ow - column) {
                     let mut value = sums[i * OUT + j][0];
                     if let Some((operand, layout)) = summand {
-                        let at = offset(layout, place) + i * layout.strides[3] + j * layout.strides[4];
+                        let at = layout.offset(place) + i * layout.strides[3] + j * layout.strides[4];
                         let other = s.load_masked(mask, (*self.operands.add(*operand)).cast::<f32>().wrapping_add(at));
                         value = s.min(high, s.max(low, s.add(value, other)));
                     }

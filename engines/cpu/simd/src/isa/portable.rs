@@ -9,6 +9,17 @@ const LANES: usize = 8;
 #[derive(Clone, Copy)]
 pub struct Portable;
 
+/// The function that a kernel is compiled in, never inlined: a kernel entered at several places is compiled once. Being the
+/// kernel's, it is in the codegen unit of the kernel's module.
+trait Entry: Kernel + Sized {
+    #[inline(never)]
+    fn enter(self, token: Portable) -> Self::Output {
+        self.run(token)
+    }
+}
+
+impl<K: Kernel> Entry for K {}
+
 macro_rules! wide_lanewise {
     ($($name:ident($($arg:ident),+) = $body:expr;)+) => {
         $(
@@ -43,10 +54,9 @@ impl Simd for Portable {
     type W = [f64; LANES / 2];
     const LANES: usize = LANES;
 
-    // Never inlined: a kernel entered at several places is compiled once.
-    #[inline(never)]
+    #[inline]
     fn call<K: Kernel>(self, kernel: K) -> K::Output {
-        kernel.run(self)
+        kernel.enter(self)
     }
 
     #[inline(always)]

@@ -2,7 +2,7 @@
 
 #![expect(clippy::needless_range_loop, reason = "closures of iterators are compiled without the instruction set")]
 
-use crate::isa::{Kernel, Simd};
+use hipdnn_cpu_simd::isa::{Kernel, Simd};
 use std::marker::PhantomData;
 
 /// Maximum number of vectors of a tile.
@@ -201,7 +201,7 @@ impl<const R: usize, const V: usize> Kernel for Run<'_, R, V> {
                 }
             }
             let (low, high) = (s.splat(tile.clamp.0), s.splat(tile.clamp.1));
-            let all = crate::isa::first(S::LANES);
+            let all = hipdnn_cpu_simd::isa::first(S::LANES);
             let whole = tile.keep[..V].iter().all(|keep| *keep == all);
             // An array of their own: where rows are walked that may not be stored, the compiler keeps values in memory, and
             // would store these sums at every step. And only now: sums that begin with a large bias lose their own digits.

@@ -33,18 +33,28 @@ impl Avx2 {
     }
 }
 
-// Never inlined: a kernel entered at several places is compiled once.
-#[inline(never)]
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c,bmi2")]
-fn enter_avx512<K: Kernel>(token: Avx512, kernel: K) -> K::Output {
-    kernel.run(token)
+/// Functions that a kernel is compiled in, never inlined: a kernel entered at several places is compiled once. Being the kernel's,
+/// and not generic functions of this module, they are in the codegen units of the kernels' modules: a change of one kernel leaves
+/// the others compiled, and units are compiled beside each other.
+trait Entry: Kernel + Sized {
+    /// # Safety
+    /// The CPU has the instructions, as a token proves.
+    #[inline(never)]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c,bmi2")]
+    unsafe fn enter_avx512(self, token: Avx512) -> Self::Output {
+        self.run(token)
+    }
+
+    /// # Safety
+    /// The CPU has the instructions, as a token proves.
+    #[inline(never)]
+    #[target_feature(enable = "avx2,fma,f16c")]
+    unsafe fn enter_avx2(self, token: Avx2) -> Self::Output {
+        self.run(token)
+    }
 }
 
-#[inline(never)]
-#[target_feature(enable = "avx2,fma,f16c")]
-fn enter_avx2<K: Kernel>(token: Avx2, kernel: K) -> K::Output {
-    kernel.run(token)
-}
+impl<K: Kernel> Entry for K {}
 
 /// Register-only operations of a token.
 macro_rules! operations {
@@ -68,7 +78,7 @@ impl Simd for Avx512 {
     #[inline]
     fn call<K: Kernel>(self, kernel: K) -> K::Output {
         // SAFETY: the token exists only where the CPU has these instructions.
-        unsafe { enter_avx512(self, kernel) }
+        unsafe { kernel.enter_avx512(self) }
     }
 
     #[inline(always)]
@@ -276,7 +286,7 @@ impl Simd for Avx2 {
     #[inline]
     fn call<K: Kernel>(self, kernel: K) -> K::Output {
         // SAFETY: the token exists only where the CPU has these instructions.
-        unsafe { enter_avx2(self, kernel) }
+        unsafe { kernel.enter_avx2(self) }
     }
 
     #[inline(always)]

@@ -1,13 +1,14 @@
 //! Plain loops for any problem, even one with nothing to sum; the other algorithms have to agree with them.
 
-use super::problem::{Element, EpilogueStep, Layout, Problem};
+use super::problem::{Element, EpilogueStep, Problem};
 use super::{Args, Send2};
-use crate::isa::Isa;
-use crate::threads::Pool;
 use half::{bf16, f16};
+use hipdnn_cpu_simd::isa::Isa;
+use hipdnn_cpu_threads::Pool;
 
 /// # Safety
 /// A value of `element` can be read at index `i` of `p`.
+#[inline]
 pub(super) unsafe fn read(element: Element, p: *const u8, i: usize) -> f32 {
     // SAFETY: the caller's duty.
     unsafe {
@@ -21,6 +22,7 @@ pub(super) unsafe fn read(element: Element, p: *const u8, i: usize) -> f32 {
 
 /// # Safety
 /// A value of `element` can be written at index `i` of `p`.
+#[inline]
 pub(super) unsafe fn write(element: Element, p: *mut u8, i: usize, value: f32) {
     // SAFETY: the caller's duty.
     unsafe {
@@ -54,14 +56,10 @@ pub(super) unsafe fn run(isa: Isa, problem: &Problem, pool: &Pool, workers: usiz
                 for step in &problem.epilogue {
                     value = follow(isa, step, operands.x().cast(), at, value);
                 }
-                write(problem.y.element, pointers.y(), offset(&problem.y, at), value);
+                write(problem.y.element, pointers.y(), problem.y.offset(at), value);
             }
         }
     });
-}
-
-fn offset(layout: &Layout, at: [usize; 5]) -> usize {
-    (0..5).map(|i| at[i] * layout.strides[i]).sum()
 }
 
 /// Sum of the convolution at an output place.
@@ -84,9 +82,9 @@ unsafe fn sum(problem: &Problem, x: *const u8, w: *const u8, [n, k, z, p, q]: [u
                     let Some(ix) = inside(2, q, s) else { continue };
                     // SAFETY: both places are inside their tensors.
                     unsafe {
-                        let a = read(problem.x.element, x, offset(&problem.x, [n, first + c, iz, iy, ix]));
+                        let a = read(problem.x.element, x, problem.x.offset([n, first + c, iz, iy, ix]));
                         let at = [k, c, tap(0, t), tap(1, r), tap(2, s)];
-                        sum += a * read(problem.w.element, w, offset(&problem.w, at));
+                        sum += a * read(problem.w.element, w, problem.w.offset(at));
                     }
                 }
             }
@@ -103,10 +101,10 @@ unsafe fn follow(isa: Isa, step: &EpilogueStep, operands: *const *const u8, at: 
                 value + read(*element, *operands.add(*operand), at[1] * channel_stride)
             }
             EpilogueStep::Add { operand, layout } => {
-                value + read(layout.element, *operands.add(*operand), offset(layout, at))
+                value + read(layout.element, *operands.add(*operand), layout.offset(at))
             }
             EpilogueStep::Mul { operand, layout } => {
-                value * read(layout.element, *operands.add(*operand), offset(layout, at))
+                value * read(layout.element, *operands.add(*operand), layout.offset(at))
             }
             EpilogueStep::Activation(activation) => {
                 let mut one = [value];

@@ -13,7 +13,7 @@ use super::epilogue::{Block, Epilogue};
 use super::problem::{Element, Layout, Problem, Shape};
 use super::tile::{self, MAX_VECTORS, Tile, TileFn};
 use super::units::{InUnits, Unit};
-use crate::isa::{Isa, Kernel, MAX_LANES, Pick, Simd, first};
+use hipdnn_cpu_simd::isa::{Isa, Kernel, MAX_LANES, Pick, Simd, first};
 
 /// Outputs of a tile, per axis.
 pub(super) const OUT: usize = 4;
@@ -511,7 +511,7 @@ impl Unit<'_, Winograd> {
                         let values = at.out.add(row * OUT * S::LANES + (tile - begin) * OUT);
                         let to = if plan.native_y {
                             let place = [at.image, channel, 0, line, column];
-                            self.y.cast::<f32>().add(super::epilogue::offset(&plan.y, place))
+                            self.y.cast::<f32>().add(plan.y.offset(place))
                         } else {
                             at.rows.add((line - at.row * OUT) * ow + column)
                         };

@@ -12,12 +12,12 @@
 #![expect(clippy::needless_range_loop, reason = "closures of iterators are compiled without the instruction set")]
 
 use super::band::{copy, inside, load_lanes, place_distance, store_lanes, zero};
-use super::epilogue::{self, Block, Epilogue, InTile, offset};
+use super::epilogue::{self, Block, Epilogue, InTile};
 use super::problem::{Element, Layout, Problem, Shape};
 use super::row_tile::{self, MAX_ROWS, RowAfter, RowTile, RowTileFn};
 use super::tile;
 use super::units::{InUnits, Unit};
-use crate::isa::{Isa, Kernel, MAX_LANES, Simd};
+use hipdnn_cpu_simd::isa::{Isa, Kernel, MAX_LANES, Simd};
 
 /// Bytes of input that stay in the second-level cache while panels of weights pass.
 const INPUT_BYTES: usize = 512 << 10;
@@ -550,7 +550,7 @@ impl Unit<'_, Indirect> {
             };
             job.keep = keep;
             job.row = place_distance(&plan.y, ow);
-            job.to = self.y.cast::<f32>().wrapping_add(offset(&plan.y, plane) + place * job.row);
+            job.to = self.y.cast::<f32>().wrapping_add(plan.y.offset(plane) + place * job.row);
             if !tile.is_empty() {
                 let mut after = RowAfter {
                     steps: &plan.steps,
@@ -562,7 +562,7 @@ impl Unit<'_, Indirect> {
                 if let Some((operand, layout)) = &tile.summand {
                     let p = (*self.operands.add(*operand)).cast::<f32>();
                     after.row = place_distance(layout, ow);
-                    after.summand = p.wrapping_add(offset(layout, plane) + place * after.row);
+                    after.summand = p.wrapping_add(layout.offset(plane) + place * after.row);
                 }
                 job.after = Some(after);
             }
@@ -577,7 +577,7 @@ impl Unit<'_, Indirect> {
         let plan = self.plan;
         let width = plan.panel();
         let values = tile.wrapping_add(MAX_LANES * width);
-        let y = offset(&plan.y, at);
+        let y = plan.y.offset(at);
         // SAFETY: the slot has room for the tile twice, with places for whole vectors; the places are the unit's.
         unsafe {
             for channel in (0..keep).step_by(S::LANES) {

@@ -10,7 +10,7 @@ use super::epilogue::{self, Block, Epilogue, InTile};
 use super::problem::{Element, Problem, Shape};
 use super::tile::{self, After, MAX_VECTORS, Tile, TileFn};
 use super::units::{InUnits, Unit};
-use crate::isa::{Isa, Kernel, MAX_LANES, Pick, Simd, first};
+use hipdnn_cpu_simd::isa::{Isa, Kernel, MAX_LANES, Pick, Simd, first};
 
 /// Bytes of a band's copy, so that it stays in the second-level cache beside the weights.
 const BAND_BYTES: usize = 768 << 10;
@@ -560,7 +560,7 @@ impl<S: Simd> Job<'_, S> {
         };
         let channel = at.group * kg + channel;
         if let Some(in_tile) = &plan.direct {
-            let first_place = epilogue::offset(&plan.y, [at.image, channel, at.z, at.row, at.column]);
+            let first_place = plan.y.offset([at.image, channel, at.z, at.row, at.column]);
             let y = self.unit.y.cast::<f32>().wrapping_add(first_place + column.begin);
             job.row = plan.y.strides[1];
             for (to, offset) in job.to.iter_mut().zip(column.lanes.to) {
@@ -575,7 +575,7 @@ impl<S: Simd> Job<'_, S> {
                     clamp: in_tile.clamp,
                 };
                 if let Some((operand, layout)) = &in_tile.summand {
-                    let first = epilogue::offset(layout, [at.image, channel, at.z, at.row, at.column]);
+                    let first = layout.offset([at.image, channel, at.z, at.row, at.column]);
                     // SAFETY: the operands are those of the problem.
                     let from = unsafe { *self.unit.operands.add(*operand) }.cast::<f32>();
                     let from = from.wrapping_add(first + column.begin);

@@ -1,6 +1,6 @@
 //! Convolution problem: shape, layouts, element types and epilogue.
 
-use crate::activation::Activation;
+use hipdnn_cpu_kernels::activation::Activation;
 
 /// Maximum number of an epilogue's operands.
 pub const MAX_OPERANDS: usize = 8;
@@ -118,8 +118,10 @@ impl Layout {
     }
 
     /// Offset of a place, in elements.
-    pub fn offset(&self, at: [usize; 5]) -> usize {
-        (0..5).map(|i| at[i] * self.strides[i]).sum()
+    #[inline]
+    pub fn offset(&self, [n, c, d, h, w]: [usize; 5]) -> usize {
+        let [image, channel, plane, line, column] = self.strides;
+        n * image + c * channel + d * plane + h * line + w * column
     }
 
     /// Number of elements from the first to behind the last value of a tensor of these sizes.

@@ -1,8 +1,8 @@
 //! Units of work: how the kernels of a plan are launched over the threads of a pool.
 
 use super::{Args, Send2};
-use crate::isa::{Isa, Kernel};
-use crate::threads::Pool;
+use hipdnn_cpu_simd::isa::{Isa, Kernel};
+use hipdnn_cpu_threads::Pool;
 
 /// Unit of a plan, as its kernel gets it.
 pub(super) struct Unit<'a, P> {

@@ -12,7 +12,7 @@ use super::epilogue::{Block, Epilogue};
 use super::problem::{Element, Layout, Problem, Shape};
 use super::tile::{self, MAX_VECTORS, Tile};
 use super::units::{InUnits, Unit};
-use crate::isa::{Isa, Kernel, MAX_LANES, Pick, Simd, first};
+use hipdnn_cpu_simd::isa::{Isa, Kernel, MAX_LANES, Pick, Simd, first};
 
 /// Bytes of gathered input that stay in the second-level cache.
 const INPUT_BYTES: usize = 1 << 20;
@@ -343,7 +343,7 @@ impl Unit<'_, Wide> {
             }
             let [image, channel, z, ..] = at;
             if plan.places() == 1 {
-                let to = super::epilogue::offset(&plan.y, [image, channel, z, 0, 0]);
+                let to = plan.y.offset([image, channel, z, 0, 0]);
                 let (to, distance) = (self.y.cast::<f32>().add(to), plan.y.strides[1]);
                 for i in 0..channels {
                     *to.add(i * distance) = *from.add(i);
@@ -352,7 +352,7 @@ impl Unit<'_, Wide> {
             }
             for i in 0..channels {
                 let values = from.wrapping_add(i * plan.row()).cast_const().cast();
-                let to = super::epilogue::offset(&plan.y, [image, channel + i, z, 0, 0]);
+                let to = plan.y.offset([image, channel + i, z, 0, 0]);
                 super::band::copy(s, Element::F32, values, 0, 1, self.y.cast::<f32>().add(to), oh * ow);
             }
         }

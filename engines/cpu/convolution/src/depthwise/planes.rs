@@ -10,12 +10,12 @@
 #![expect(clippy::needless_range_loop, reason = "closures of iterators are compiled without the instruction set")]
 
 use super::super::band::{copy, inside, load_lanes, place_distance, store_lanes, zero};
-use super::super::epilogue::{self, Block, Epilogue, InTile, offset};
+use super::super::epilogue::{self, Block, Epilogue, InTile};
 use super::super::problem::{Element, Layout, Problem, Shape};
 use super::super::tile;
 use super::super::units::{InUnits, Unit};
 use super::{FAR, LEAST_CHANNELS, PLACES, Tile, TileFn, fixed, function};
-use crate::isa::{Isa, Kernel, MAX_LANES, Simd};
+use hipdnn_cpu_simd::isa::{Isa, Kernel, MAX_LANES, Simd};
 
 /// Estimated cycles of a unit beside its values, those of a vector that is transposed, and a factor on all but the
 /// first where images come from beyond the second-level cache: for vectors of sixteen lanes (AVX-512), and of eight
@@ -429,7 +429,7 @@ impl Unit<'_, DepthwisePlanes> {
         let plan = self.plan;
         let places = at.height * plan.shape.output[2];
         let origin = [at.image, at.channel, 0, at.row, 0];
-        let y = offset(&plan.y, origin);
+        let y = plan.y.offset(origin);
         let pitch = plan.pitch(at.height);
         // SAFETY: sums are read at places below `places`; without a block the first `count` lanes are stored, at places
         // of the output that are neighbors, as `new` asks for `direct`; a block's rows take whole vectors, `pitch`

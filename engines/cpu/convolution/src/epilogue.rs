@@ -7,8 +7,8 @@ use super::band::{load_lanes, store_lanes};
 use super::naive::read;
 use super::problem::{Element, EpilogueStep, Layout, Problem};
 use super::tile;
-use crate::activation::Activation;
-use crate::isa::{Kernel, MAX_LANES, Simd, first};
+use hipdnn_cpu_kernels::activation::Activation;
+use hipdnn_cpu_simd::isa::{Kernel, MAX_LANES, Simd, first};
 
 /// Values of a block that stay in the first-level cache beside the operands that they are computed from.
 pub(super) const BLOCK: usize = 4096;
@@ -538,7 +538,7 @@ impl Run<'_> {
     unsafe fn store<S: Simd, C: Change>(&self, s: S, block: &Block, change: &C) {
         let finish = self.finish;
         let (low, high) = (s.splat(finish.last_clamp.0), s.splat(finish.last_clamp.1));
-        let (from, distance) = (offset(&finish.y, block.at), finish.distance(&finish.y));
+        let (from, distance) = (finish.y.offset(block.at), finish.distance(&finish.y));
         let element = finish.y.element;
         let count = block.count;
         let mut channel = 0;
@@ -677,12 +677,8 @@ impl Other {
         let layout = combine.layout;
         // SAFETY: the caller's duty.
         let p = unsafe { *run.operands.add(combine.operand) };
-        Other { layout, p, from: offset(&layout, at), distance: run.finish.distance(&layout) }
+        Other { layout, p, from: layout.offset(at), distance: run.finish.distance(&layout) }
     }
-}
-
-pub(super) fn offset(layout: &Layout, at: [usize; 5]) -> usize {
-    (0..5).map(|i| at[i] * layout.strides[i]).sum()
 }
 
 /// Prefetches `count` places of `channels` channels from `at` on if they lie side by side.
@@ -702,7 +698,7 @@ fn prefetch<S: Simd>(
         return;
     }
     let bytes = layout.element.bytes();
-    let mut begin = p.wrapping_add(offset(layout, at) * bytes);
+    let mut begin = p.wrapping_add(layout.offset(at) * bytes);
     let mut channel = 0;
     while channel < channels {
         let end = begin.wrapping_add(count * bytes - 1);

@@ -6,7 +6,7 @@ use super::epilogue::{self, BLOCK, Block, Epilogue, InTile, list};
 use super::problem::{Element, Layout, MAX_OPERANDS, Problem, Shape};
 use super::tile;
 use super::units::{InUnits, Unit};
-use crate::isa::{Isa, Kernel, Simd, first};
+use hipdnn_cpu_simd::isa::{Isa, Kernel, Simd, first};
 use std::marker::PhantomData;
 
 #[derive(Debug)]
@@ -239,7 +239,7 @@ impl Kernel for Unit<'_, Direct> {
                 };
                 let count = rows.min(oh - row);
                 let (to, to_channel, to_row) = if plan.native_y.is_some() {
-                    let first = epilogue::offset(&plan.y, [image, k, 0, row, 0]);
+                    let first = plan.y.offset([image, k, 0, row, 0]);
                     (self.y.cast::<f32>().wrapping_add(first), plan.y.strides[1], plan.y.strides[3])
                 } else if plan.planes == 0 {
                     block = Block { at: [image, k, 0, row, 0], channels, pitch: rows * ow, count: count * ow, ..block };

@@ -9,8 +9,8 @@ use std::ffi::{CStr, c_int, c_void};
 
 use hipdnn_sdk_bindings::hipdnn::extension::{Body, Constants, ParallelFor, RunItems};
 
+use super::pool::Units;
 use super::sync::{AtomicUsize, Ordering, thread_local};
-use super::threads::Units;
 
 thread_local! {
     // Without a destructor: the library may be unloaded before the thread ends.
@@ -108,7 +108,7 @@ unsafe extern "C" fn work(data: *mut c_void, _item: usize) {
 }
 
 /// Runs `f(worker, unit)` for each unit below `units` on the lent parallel-for, as
-/// [`Pool::run_indexed`](super::threads::Pool::run_indexed) does; units that the lender leaves out run on the calling
+/// [`Pool::run_indexed`](super::pool::Pool::run_indexed) does; units that the lender leaves out run on the calling
 /// thread. `false` if none is lent.
 pub(super) fn run(units: usize, workers: usize, f: &(dyn Fn(usize, usize) + Sync)) -> bool {
     let ParallelFor { run: Some(run), context } = LENT.with(Cell::get) else { return false };
@@ -141,7 +141,7 @@ mod tests {
     use std::sync::atomic::AtomicBool;
     use std::thread;
 
-    use super::super::threads::Pool;
+    use super::super::pool::Pool;
 
     /// Behavior of a test's lender.
     #[derive(Debug, Clone, Copy, PartialEq)]
@@ -360,8 +360,8 @@ mod interleavings {
     use super::*;
     use loom::thread;
 
-    use super::super::threads::Pool;
-    use super::super::threads::interleavings::Hits;
+    use super::super::pool::Pool;
+    use super::super::pool::interleavings::Hits;
 
     /// Body and data of a loop, for another thread.
     #[derive(Clone, Copy)]

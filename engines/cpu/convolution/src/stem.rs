@@ -10,12 +10,12 @@
 #![expect(clippy::needless_range_loop, reason = "closures of iterators are compiled without the instruction set")]
 
 use super::band::{copy, inside, place_distance, store_lanes, zero};
-use super::epilogue::{self, Block, Epilogue, InTile, offset};
+use super::epilogue::{self, Block, Epilogue, InTile};
 use super::problem::{Layout, Problem, Shape};
 use super::row_tile::{RowAfter, clamp, finish};
 use super::tile;
 use super::units::{InUnits, Unit};
-use crate::isa::{Isa, Kernel, MAX_LANES, Simd};
+use hipdnn_cpu_simd::isa::{Isa, Kernel, MAX_LANES, Simd};
 
 /// Places of a tile, and vectors of the wider one: with two vectors of weights and a value, fifteen registers.
 const PLACES: usize = 6;
@@ -197,7 +197,7 @@ impl Kernel for Unit<'_, Stem> {
                         keep: vectors * S::LANES,
                     };
                     if plan.rows {
-                        let at = offset(&plan.y, [image, channel, 0, row, 0]);
+                        let at = plan.y.offset([image, channel, 0, row, 0]);
                         (tile.to, tile.place, tile.vector) =
                             (self.y.cast::<f32>().wrapping_add(at), plan.y.strides[4], S::LANES);
                         tile.keep = tile.keep.min(shape.out_channels - channel);
@@ -264,7 +264,7 @@ impl Unit<'_, Stem> {
         let plan = self.plan;
         let ow = plan.shape.output[2];
         let channels = S::LANES.min(plan.shape.out_channels - at[1]);
-        let y = offset(&plan.y, at);
+        let y = plan.y.offset(at);
         let (distance, pitch) = (plan.y.strides[1], plan.pitch());
         let block = self.slot.wrapping_add(plan.slot() - if plan.direct.is_some() { 0 } else { S::LANES * pitch });
         // SAFETY: the caller's duty; a block's rows take whole vectors, `pitch` being a multiple of the longest.

@@ -8,12 +8,12 @@
 
 use super::super::band::{inside, zero};
 use super::super::direct::starts;
-use super::super::epilogue::{self, Epilogue, InTile, offset};
+use super::super::epilogue::{self, Epilogue, InTile};
 use super::super::problem::{Element, Layout, Problem, Shape};
 use super::super::tile;
 use super::super::units::{InUnits, Unit};
 use super::{FAR, LEAST_CHANNELS};
-use crate::isa::{Isa, Kernel, MAX_LANES, Simd, first};
+use hipdnn_cpu_simd::isa::{Isa, Kernel, MAX_LANES, Simd, first};
 
 /// Output rows of a block.
 const BLOCK: usize = 4;
@@ -169,7 +169,7 @@ impl Kernel for Unit<'_, DepthwiseRows> {
                         zeros: self.slot,
                         lists,
                         rows: (from * BLOCK, oh.min(to * BLOCK)),
-                        to: self.y.cast::<f32>().wrapping_add(offset(&plan.y, [image, channel, 0, 0, 0])),
+                        to: self.y.cast::<f32>().wrapping_add(plan.y.offset([image, channel, 0, 0, 0])),
                     },
                 );
                 block += to - from;

@@ -2,15 +2,11 @@
 
 use std::ptr::null_mut;
 use std::sync::PoisonError;
-use std::sync::atomic::Ordering;
 
-#[cfg(all(loom, test))]
-use loom::sync::{Mutex, atomic::AtomicPtr};
-#[cfg(not(all(loom, test)))]
-use std::sync::{Mutex, atomic::AtomicPtr};
+use super::sync::{AtomicPtr, Mutex, Ordering};
 
 /// Objects that nobody uses.
-pub(crate) struct Spare<T> {
+pub struct Spare<T> {
     /// One of them, owned, or null: threads that come one after the other need no more.
     last: AtomicPtr<T>,
     others: Mutex<Vec<Box<T>>>,
@@ -20,13 +16,13 @@ pub(crate) struct Spare<T> {
 
 impl<T> Spare<T> {
     /// No object, and room for `most`, which is 1 at least.
-    pub(crate) fn new(most: usize) -> Spare<T> {
+    pub fn new(most: usize) -> Spare<T> {
         let most = most.saturating_sub(1);
         Spare { last: AtomicPtr::new(null_mut()), others: Mutex::new(Vec::with_capacity(most)), most }
     }
 
     /// An object, if there is one.
-    pub(crate) fn take(&self) -> Option<Box<T>> {
+    pub fn take(&self) -> Option<Box<T>> {
         self.take_last().or_else(|| self.others.lock().unwrap_or_else(PoisonError::into_inner).pop())
     }
 
@@ -37,7 +33,7 @@ impl<T> Spare<T> {
     }
 
     /// Keeps an object, or gives it back if there are enough: dropping one may take long, or locks.
-    pub(crate) fn put(&self, object: Box<T>) -> Option<Box<T>> {
+    pub fn put(&self, object: Box<T>) -> Option<Box<T>> {
         let raw = Box::into_raw(object);
         if self.last.compare_exchange(null_mut(), raw, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
             return None;
@@ -53,7 +49,7 @@ impl<T> Spare<T> {
     }
 
     /// All objects that are here now.
-    pub(crate) fn take_all(&self) -> Vec<Box<T>> {
+    pub fn take_all(&self) -> Vec<Box<T>> {
         let mut all = std::mem::take(&mut *self.others.lock().unwrap_or_else(PoisonError::into_inner));
         all.extend(self.take_last());
         all

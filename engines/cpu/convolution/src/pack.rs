@@ -4,7 +4,7 @@ use super::Send2;
 use super::naive::read;
 use super::problem::{Element, Layout, Problem};
 use super::winograd::{FREQUENCIES, transform_kernel};
-use crate::threads::Pool;
+use hipdnn_cpu_threads::Pool;
 
 /// Layout of a problem's weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -9,7 +9,7 @@
 
 use super::naive::read;
 use super::problem::{Element, Layout, Shape};
-use crate::isa::{Kernel, Simd, first};
+use hipdnn_cpu_simd::isa::{Kernel, Simd, first};
 
 /// Phases of an axis that some tap reads, and the position of each tap.
 #[derive(Clone, Debug)]
