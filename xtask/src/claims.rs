@@ -93,7 +93,7 @@ fn page() -> Result<Prepared<String>> {
         }
         Prepared::Unavailable(reason) => return Ok(Prepared::Unavailable(reason)),
     };
-    let program = conformance::build()?;
+    let program = conformance::program();
     let mut text = format!("{HEAD}\n{}", miopen_line(&miopen));
     for (engine, on_gpu) in ENGINES {
         let mut command = if on_gpu { gpu.command(&program) } else { std::process::Command::new(&program) };

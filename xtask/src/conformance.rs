@@ -68,10 +68,8 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     // Questions about the suite itself need no engine.
     let asks = ["--help", "-h", "--list", "--graph"];
     let own = !rest.iter().any(|word| *word == "--plugin" || asks.contains(word));
-    if own {
-        workspace::build_release()?;
-    }
-    let program = build()?;
+    workspace::build_release()?;
+    let program = program();
     let mut command = match wanted {
         None if !on_gpu => Command::new(program),
         wanted => Gpu::ensure(wanted.unwrap_or_default())?.command(program),
@@ -85,7 +83,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
 /// The CPU engine's claims, as a part of `cargo xtask test`: all cases and some random graphs, also with override shapes, or a
 /// sample of the cases.
 pub(crate) fn test(fast: bool, summary: &mut Summary) -> Result<()> {
-    let program = build()?;
+    let program = program();
     let runs: &[&[&str]] = if fast { &[&["--sample", FAST_SAMPLE]] } else { &[&[], &["--random", RANDOM_GRAPHS]] };
     for arguments in runs {
         for case in results(Command::new(&program), HOST, arguments)? {
@@ -122,7 +120,7 @@ pub(crate) fn test_on_emulated_gpu(whole: bool, summary: &mut Summary) -> Result
             return Ok(());
         }
     };
-    let program = build()?;
+    let program = program();
     let (sample, on_cdna) = if whole { ("covering", "covering") } else { ("rules", EMULATED_CDNA_SAMPLE) };
     let runs: [(&str, &[&str]); 3] = [
         ("", &["--sample", sample, "--narrow-intermediates"]),
@@ -214,12 +212,9 @@ pub(crate) fn plugin() -> PathBuf {
     workspace::release().join("libhipdnn_rs_plugin.so")
 }
 
-/// Builds the suite; gives the program.
-pub(crate) fn build() -> Result<PathBuf> {
-    let mut cargo = workspace::cargo();
-    cargo.args(["build", "--release", "--quiet", "--package", "hipdnn-conformance"]);
-    process::run(&mut cargo, "building the conformance suite")?;
-    Ok(workspace::release().join("hipdnn-conformance"))
+/// The suite of the release build.
+pub(crate) fn program() -> PathBuf {
+    workspace::release().join("hipdnn-conformance")
 }
 
 #[cfg(test)]

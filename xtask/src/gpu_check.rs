@@ -103,7 +103,7 @@ fn convolutions(gpu: &Gpu) -> Result<String> {
 
 /// The conformance suite: every claim of the engine, whatever the operation.
 fn claims_hold(gpu: &Gpu, quick: bool) -> Result<String> {
-    let mut command = gpu.command(conformance::build()?);
+    let mut command = gpu.command(conformance::program());
     command.arg("--plugin").arg(conformance::plugin()).args(["--engine", ENGINE]);
     // As the engine does by default; `hipdnn_rs.gpu.strict_fp32` does without.
     command.arg("--narrow-intermediates");

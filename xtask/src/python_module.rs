@@ -44,9 +44,6 @@ pub(crate) fn run() -> Result<()> {
 /// Builds the wheel in `target/python`.
 pub(crate) fn build() -> Result<PathBuf> {
     workspace::build_release()?;
-    let mut command = workspace::cargo();
-    command.args(["build", "--release", "--quiet", "--package", "hipdnn-python"]);
-    process::run(&mut command, "the build of the Python module")?;
     let (root, out) = (workspace::root(), workspace::target().join("python"));
     if out.exists() {
         fs::remove_dir_all(&out)?;

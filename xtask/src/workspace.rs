@@ -35,8 +35,9 @@ pub(crate) fn release() -> PathBuf {
 pub(crate) const LIBRARIES: [&str; 4] =
     ["hipdnn-rs-plugin", "hipdnn-rs-heuristics", "hipdnn-rs-backend", "hipdnn-rs-ep"];
 
-/// The package of the program that is shipped with them.
-const PROGRAM: &str = "hipdnn-cli";
+/// The packages that are built with them: the program and the Python module, which are shipped too, and the conformance suite. In one
+/// build each dependency has one set of features, and is compiled once.
+const BESIDE: [&str; 3] = ["hipdnn-cli", "hipdnn-python", "hipdnn-conformance"];
 
 /// A cargo command in the root of the work tree, by the cargo that started this program.
 pub(crate) fn cargo() -> Command {
@@ -45,7 +46,7 @@ pub(crate) fn cargo() -> Command {
     command
 }
 
-/// Builds the shipped libraries and the program with optimization.
+/// Builds everything that is shipped, and the conformance suite, with optimization.
 ///
 /// Not incrementally, whatever the environment says: that cuts crates into pieces between which nothing is inlined, and a
 /// network of small layers takes 2.5 times as long.
@@ -53,7 +54,7 @@ pub(crate) fn build_release() -> Result<()> {
     let mut command = cargo();
     command.env("CARGO_INCREMENTAL", "0");
     command.args(["build", "--release", "--quiet"]);
-    for package in LIBRARIES.into_iter().chain([PROGRAM]) {
+    for package in LIBRARIES.into_iter().chain(BESIDE) {
         command.args(["--package", package]);
     }
     process::run(&mut command, "the release build")
