@@ -594,7 +594,7 @@ fn shapes() -> Vec<Shape> {
     ]
 }
 
-/// True if plain loops take no longer than the algorithms: not of each combination with others all are tried.
+/// True if a shape is tried in all combinations with types, layouts or epilogues; of larger ones plain loops take most of a test's time.
 fn is_small(shape: &Shape) -> bool {
     shape.batch * shape.out_channels * shape.pixels() * shape.depth() < 500_000
 }

@@ -17,9 +17,12 @@ use tile::{Job, PANEL};
 /// Number of products that are summed between two gatherings.
 pub const DEPTH: usize = 256;
 
-/// Maximum number of panels of columns, and about how many rows at most, of a block.
+/// Maximum number of panels of columns that are gathered at a time, and about how many rows at most a block has.
 const PANELS: usize = 8;
 const ROWS: usize = 224;
+
+/// Maximum number of panels of columns of a block on a set that gathers rows of the left side: once for all of them.
+const WIDE: usize = 4 * PANELS;
 
 /// Number of panels of columns of a block of which long sums are cut into parts.
 const PANELS_OF_PARTS: usize = 4;
@@ -126,7 +129,8 @@ impl Product {
         // Rows in blocks of about one size.
         let block_of = |blocks: usize| rows.div_ceil(blocks.max(1)).next_multiple_of(tall).min(rows.max(1));
         let count = |block: usize, panels: usize| batch * rows.div_ceil(block) * all.div_ceil(panels);
-        let (mut block, mut panels) = (block_of(rows.div_ceil(ROWS)), PANELS.min(all));
+        let most = if tile::wants_panels(isa.lanes()) { WIDE } else { PANELS };
+        let (mut block, mut panels) = (block_of(rows.div_ceil(ROWS)), most.min(all));
         // Columns first, as rows are not gathered once more for them where they are read as they lie.
         while count(block, panels) < threads * EACH && threads > 1 && block * panels * width * depth >= 2 * WORTH {
             match (panels > 2, block > 2 * tall) {
@@ -166,7 +170,7 @@ impl Product {
 
     /// Scratch of a worker, in `f32` values: the block, panels of both factors, the sink's.
     fn slot(&self) -> usize {
-        self.block_len() + self.block * DEPTH + self.pitch() * DEPTH + self.spare
+        self.block_len() + self.block * DEPTH + self.panels.min(PANELS) * self.width() * DEPTH + self.spare
     }
 
     fn blocks(&self) -> (usize, usize) {
@@ -252,8 +256,10 @@ impl Product {
         for i in 0..rows {
             // SAFETY: the row is within the block.
             let values = unsafe { std::slice::from_raw_parts_mut(sums.add(i * self.pitch()), columns) };
-            // SAFETY: the caller's promise.
-            unsafe { sink.put(batch, row + i, column, values, spare) };
+            for (at, values) in values.chunks_mut(MAX_COLUMNS).enumerate() {
+                // SAFETY: the caller's promise.
+                unsafe { sink.put(batch, row + i, column + at * MAX_COLUMNS, values, spare) };
+            }
         }
     }
 }
@@ -292,7 +298,7 @@ impl Kernel for Unit<'_> {
         let (a_panels, b_panels) = (self.panels, self.panels.wrapping_add(product.block * DEPTH));
         // SAFETY: the factors' places are the product's.
         let (left, right) = unsafe { (self.a.in_place(batch, start, row), self.b.in_place(batch, start, column)) };
-        let left = left.filter(|(_, [of_sum, _])| tile::takes_rows(S::LANES) && *of_sum == 1);
+        let left = left.filter(|(_, [of_sum, of_result])| *of_sum == 1 && tile::takes_rows(S::LANES, *of_result));
         let tiles = Tiles::of(rows, tile::tallest(S::LANES));
         let pairs = tiles.tallest() <= tile::tallest_of_two(S::LANES);
         let ready = self.b.panels();
@@ -300,13 +306,9 @@ impl Kernel for Unit<'_> {
         // Columns that are read where they lie: whole panels.
         let placed = if right.is_some() { columns / width * width } else { 0 };
         let mut k = start;
-        // SAFETY: the panels have room for `DEPTH` steps of the block's rows and of its whole panels, the block for
-        // all of its rows and columns; the factors' places are the product's, and panels that come ready are whole.
+        // SAFETY: the panels have room for `DEPTH` steps of the block's rows and of `PANELS` whole panels, or all that it has, the
+        // block for all of its rows and columns; the factors' places are the product's, and panels that come ready are whole.
         unsafe {
-            if columns % width != 0 && ready.is_none() {
-                // Places that the last panel has and the result has not: numbers, so that none of them is slow.
-                b_panels.add(columns / width * width * DEPTH).write_bytes(0, width * DEPTH);
-            }
             while k < end {
                 let depth = DEPTH.min(end - k);
                 if left.is_none() {
@@ -314,27 +316,34 @@ impl Kernel for Unit<'_> {
                         self.a.gather(batch, (k, depth), (row + i, count), count, a_panels.wrapping_add(i * DEPTH));
                     }
                 }
-                if ready.is_none() {
-                    let mut j = placed;
-                    while j < columns {
-                        let count = width.min(columns - j);
-                        self.b.gather(batch, (k, depth), (column + j, count), width, b_panels.wrapping_add(j * DEPTH));
-                        j += width;
-                    }
-                }
                 let mut j = 0;
+                // Columns up to here, from `group` on, are gathered.
+                let (mut group, mut gathered) = (0, 0);
                 while j < columns {
+                    if j == gathered {
+                        (group, gathered) = (j, (j + PANELS * width).min(columns));
+                        let mut i = if ready.is_some() { gathered } else { placed.max(group) };
+                        while i < gathered {
+                            let (count, to) = (width.min(columns - i), b_panels.wrapping_add((i - group) * DEPTH));
+                            if count < width {
+                                // Places that the panel has and the result has not: numbers, so that none of them is slow.
+                                to.write_bytes(0, width * depth);
+                            }
+                            self.b.gather(batch, (k, depth), (column + i, count), width, to);
+                            i += width;
+                        }
+                    }
                     // Address of the panel, strides between places of the sum and between panels, and columns that
                     // lie so.
                     let (b, pitch, panel, until) = match (ready, right) {
                         (Some(panels), _) => {
                             let at = (column + j) * product.depth + k * width;
-                            (panels.wrapping_add(at), width, width * product.depth, columns)
+                            (panels.wrapping_add(at), width, width * product.depth, gathered)
                         }
                         (None, Some((b, [pitch, _]))) if j < placed => {
-                            (b.wrapping_add((k - start) * pitch + j), pitch, width, placed)
+                            (b.wrapping_add((k - start) * pitch + j), pitch, width, placed.min(gathered))
                         }
-                        _ => (b_panels.wrapping_add(j * DEPTH).cast_const(), width, width * DEPTH, columns),
+                        _ => (b_panels.wrapping_add((j - group) * DEPTH).cast_const(), width, width * DEPTH, gathered),
                     };
                     let two = pairs && j + width < until;
                     let count = (if two { 2 * width } else { width }).min(columns - j);
@@ -405,6 +414,37 @@ mod tests {
         }
     }
 
+    /// The same of the left side in memory, by rows so far apart.
+    struct Rows {
+        values: Vec<f32>,
+        batch: usize,
+        pitch: usize,
+    }
+
+    impl Rows {
+        fn new([batch, rows, depth]: [usize; 3], pitch: usize) -> Rows {
+            let mut values = vec![f32::NAN; batch * rows * pitch];
+            for (i, row) in values.chunks_mut(pitch).enumerate() {
+                for (k, value) in row[..depth].iter_mut().enumerate() {
+                    *value = number(0, i / rows, k, i % rows);
+                }
+            }
+            Rows { values, batch: rows * pitch, pitch }
+        }
+    }
+
+    impl Factor for Rows {
+        unsafe fn gather(&self, batch: usize, k: (usize, usize), j: (usize, usize), width: usize, to: *mut f32) {
+            // SAFETY: the caller's promise.
+            unsafe { Numbers(0).gather(batch, k, j, width, to) };
+        }
+
+        unsafe fn in_place(&self, batch: usize, k: usize, j: usize) -> Option<(*const f32, [usize; 2])> {
+            let at = batch * self.batch + j * self.pitch + k;
+            Some((self.values.as_ptr().wrapping_add(at), [1, self.pitch]))
+        }
+    }
+
     struct Result(UnsafeCell<Vec<f32>>, [usize; 3]);
     // SAFETY: each place is written by one thread.
     unsafe impl Sync for Result {}
@@ -437,22 +477,28 @@ mod tests {
             (1, [300, 70, 513]),
             (1, [9, 27, 20_000]),
             (2, [1, 300, 40]),
+            (1, [17, 601, 300]),
         ];
+        // The left side gathered, and by rows: side by side, and a page apart.
+        let ways = [(1, None), (3, None), (1, Some(1)), (3, Some(1)), (1, Some(1024))];
         for isa in Isa::available() {
-            for (threads, (batch, [rows, columns, depth])) in sizes.into_iter().flat_map(|s| [(1, s), (3, s)]) {
+            let cases = sizes.into_iter().flat_map(|size| ways.map(|way| (way, size)));
+            for ((threads, apart), (batch, [rows, columns, depth])) in cases {
+                let in_rows = apart.map(|apart| Rows::new([batch, rows, depth], depth.next_multiple_of(apart)));
+                let left: &dyn Factor = in_rows.as_ref().map_or(&Numbers(0), |rows| rows);
                 let product = Product::new(isa, threads, batch, [rows, columns, depth], 5);
                 let mut scratch = hipdnn_cpu_simd::scratch::AlignedBuffer::new(product.scratch_bytes() / 4);
                 scratch.fill(f32::NAN);
                 let result = Result(UnsafeCell::new(vec![f32::NAN; batch * rows * columns]), [batch, rows, columns]);
                 // SAFETY: the numbers have every place, and the scratch memory is as large as it should be.
                 unsafe {
-                    product.run(&Pool::new(3), &Numbers(0), &Numbers(1), &result, scratch.as_mut_ptr().cast());
+                    product.run(&Pool::new(3), left, &Numbers(1), &result, scratch.as_mut_ptr().cast());
                 }
                 for (i, got) in result.0.into_inner().into_iter().enumerate() {
                     let (b, m, n) = (i / (rows * columns), i / columns % rows, i % columns);
                     // Magnitudes of at most 25·20 000, which f32 holds exactly.
                     let want: f32 = (0..depth).map(|k| number(0, b, k, m) * number(1, b, k, n)).sum();
-                    assert_eq!(got, want, "{isa} {batch}×{rows}×{columns}×{depth} at {b} {m} {n}");
+                    assert_eq!(got, want, "{isa} {batch}×{rows}×{columns}×{depth} {apart:?} at {b} {m} {n}");
                 }
             }
         }

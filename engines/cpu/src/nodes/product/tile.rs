@@ -36,9 +36,7 @@ pub(super) struct Job {
 /// Function of a tile.
 pub(super) type TileFn<S> = unsafe fn(S, &Job);
 
-/// Most rows of a tile whose left side lies in panels, and of one whose left side is read by rows, for vectors of
-/// `lanes` lanes. Vectors of 16 lanes come with 32 registers, but their addresses of rows with no more than 16: they
-/// want panels.
+/// Most rows of a tile, for vectors of `lanes` lanes.
 pub(super) fn tallest(lanes: usize) -> usize {
     if lanes == 16 { 14 } else { 6 }
 }
@@ -48,9 +46,17 @@ pub(super) fn tallest_of_two(lanes: usize) -> usize {
     if lanes == 16 { 6 } else { 3 }
 }
 
-/// True if the left side's rows may be read as they lie.
-pub(super) fn takes_rows(lanes: usize) -> bool {
-    lanes != 16
+/// True if tiles have more rows, on vectors of `lanes` lanes, than the first-level cache has ways: rows that lie so that they share
+/// sets of it are then gathered into panels.
+pub(super) fn wants_panels(lanes: usize) -> bool {
+    lanes == 16
+}
+
+/// True if rows of the left side, `stride` apart, may be read as they lie.
+pub(super) fn takes_rows(lanes: usize, stride: usize) -> bool {
+    /// Values of a page: rows so far apart have their lines in one set.
+    const PAGE: usize = 4096 / size_of::<f32>();
+    !wants_panels(lanes) || !stride.is_multiple_of(PAGE)
 }
 
 /// Function of a tile of `rows` rows and a panel or two; `packed` if the rows of the left side are side by side.
@@ -67,30 +73,8 @@ pub(super) fn function<S: Simd>(rows: usize, two: bool, packed: bool) -> TileFn<
         };
     }
     match (S::LANES == 16, two) {
-        (true, true) => match rows {
-            1 => enter::<S, 1, 4, true>,
-            2 => enter::<S, 2, 4, true>,
-            3 => enter::<S, 3, 4, true>,
-            4 => enter::<S, 4, 4, true>,
-            5 => enter::<S, 5, 4, true>,
-            _ => enter::<S, 6, 4, true>,
-        },
-        (true, false) => match rows {
-            1 => enter::<S, 1, 2, true>,
-            2 => enter::<S, 2, 2, true>,
-            3 => enter::<S, 3, 2, true>,
-            4 => enter::<S, 4, 2, true>,
-            5 => enter::<S, 5, 2, true>,
-            6 => enter::<S, 6, 2, true>,
-            7 => enter::<S, 7, 2, true>,
-            8 => enter::<S, 8, 2, true>,
-            9 => enter::<S, 9, 2, true>,
-            10 => enter::<S, 10, 2, true>,
-            11 => enter::<S, 11, 2, true>,
-            12 => enter::<S, 12, 2, true>,
-            13 => enter::<S, 13, 2, true>,
-            _ => enter::<S, 14, 2, true>,
-        },
+        (true, true) => among!(4, 1, 2, 3, 4, 5, 6),
+        (true, false) => among!(2, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14),
         (false, true) => among!(4, 1, 2, 3),
         (false, false) => among!(2, 1, 2, 3, 4, 5, 6),
     }
@@ -111,21 +95,29 @@ impl<const R: usize, const V: usize, const PACKED: bool> Kernel for Run<'_, R, V
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let job = *self.0;
-        let row = if PACKED { 1 } else { job.row };
         let mut sums = [[s.splat(0.0); V]; R];
         // SAFETY: `enter` passes its caller's duty on; the lanes of a mask are columns to store.
         unsafe {
             for r in 0..R {
                 s.prefetch_write(job.c.wrapping_add(r * job.to));
             }
+            let mut rows = [job.a; R];
+            for (r, row) in rows.iter_mut().enumerate() {
+                *row = job.a.wrapping_add(r * job.row);
+            }
             let (mut a, mut b) = (job.a, job.b);
-            for _ in 0..job.depth {
+            for k in 0..job.depth {
                 let mut values = [s.splat(0.0); V];
                 for (v, value) in values.iter_mut().enumerate() {
                     *value = s.load(b.add(v / PANEL * job.panel + v % PANEL * S::LANES));
                 }
                 for (r, sums) in sums.iter_mut().enumerate() {
-                    let factor = s.splat(*a.add(r * row));
+                    // Tiles of vectors of 16 lanes have more rows than there are registers for addresses: one index for all.
+                    let factor = s.splat(match (PACKED, S::LANES) {
+                        (true, _) => *a.add(r),
+                        (false, 16) => *rows[r].add(k),
+                        (false, _) => *a.add(r * job.row),
+                    });
                     for (sum, value) in sums.iter_mut().zip(values) {
                         *sum = s.fma(factor, value, *sum);
                     }
