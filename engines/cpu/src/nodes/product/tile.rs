@@ -4,6 +4,7 @@
 use std::marker::PhantomData;
 
 use hipdnn_cpu_simd::isa::{Kernel, MAX_LANES, Simd, first};
+use hipdnn_cpu_simd::scratch::LINE;
 
 /// Number of vectors of a panel of the right side.
 pub(super) const PANEL: usize = 2;
@@ -31,6 +32,8 @@ pub(super) struct Job {
     /// Number of columns to store.
     pub(super) columns: usize,
     pub(super) add: bool,
+    /// Prefetch address: values of the right side needed behind this tile's, fetched at a cache line a step; null for none.
+    pub(super) next: *const f32,
 }
 
 /// Function of a tile.
@@ -106,7 +109,11 @@ impl<const R: usize, const V: usize, const PACKED: bool> Kernel for Run<'_, R, V
                 *row = job.a.wrapping_add(r * job.row);
             }
             let (mut a, mut b) = (job.a, job.b);
+            // Without anything to fetch the first values are asked for again and again, which costs nothing.
+            let (mut next, line) = if job.next.is_null() { (b, 0) } else { (job.next, LINE / size_of::<f32>()) };
             for k in 0..job.depth {
+                s.prefetch_far(next);
+                next = next.wrapping_add(line);
                 let mut values = [s.splat(0.0); V];
                 for (v, value) in values.iter_mut().enumerate() {
                     *value = s.load(b.add(v / PANEL * job.panel + v % PANEL * S::LANES));
