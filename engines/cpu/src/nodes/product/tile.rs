@@ -85,7 +85,7 @@ pub(super) fn function<S: Simd>(rows: usize, two: bool, packed: bool) -> TileFn<
 
 /// # Safety
 /// All elements that the job's extents and strides reach can be read, whole panels of `b`, and those of `c`
-/// that it stores be written. If the function is one of packed rows, `row` is 1.
+/// that it stores be written. If the function is one of packed rows, `row` is 1, else `step` is.
 unsafe fn enter<S: Simd, const R: usize, const V: usize, const PACKED: bool>(s: S, job: &Job) {
     s.call(Run::<R, V, PACKED>(job, PhantomData));
 }
