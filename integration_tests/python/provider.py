@@ -188,7 +188,7 @@ def generated_inputs(session: ort.InferenceSession, shapes: dict[str, list[int]]
 def relative_difference(got: list[Any], wanted: list[Any]) -> float:
     """The largest difference of any element, relative to the range of the wanted output it belongs to.
 
-    An output that hardly moves is held against `SMALLEST_RANGE` instead: the CPU provider's sigmoid, for one, has steps of
+    The range of one value is its magnitude. An output that hardly moves is held against `SMALLEST_RANGE` instead: the CPU provider's sigmoid, for one, has steps of
     6e-8 whatever its value, which are a large part of a range of 1e-6.
     """
     if len(got) != len(wanted):
@@ -210,6 +210,7 @@ def relative_difference(got: list[Any], wanted: list[Any]) -> float:
         if not np.isfinite(ours[finite]).all():
             raise Failure(f"output {index} has values that are not finite where finite ones are wanted")
         if finite.any():
-            span = max(SMALLEST_RANGE, float(theirs[finite].max() - theirs[finite].min()))
+            values = theirs[finite]
+            span = max(SMALLEST_RANGE, float(np.ptp(values) if values.size > 1 else abs(values[0])))
             worst = max(worst, float(np.abs(ours[finite] - theirs[finite]).max()) / span)
     return worst
