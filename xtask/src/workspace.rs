@@ -51,10 +51,15 @@ pub(crate) fn cargo() -> Command {
 /// Not incrementally, whatever the environment says: that cuts crates into pieces between which nothing is inlined, and a
 /// network of small layers takes 2.5 times as long.
 pub(crate) fn build_release() -> Result<()> {
+    build_optimized(LIBRARIES.into_iter().chain(BESIDE))
+}
+
+/// Builds packages with optimization, as [`build_release`] does.
+pub(crate) fn build_optimized(packages: impl IntoIterator<Item = &'static str>) -> Result<()> {
     let mut command = cargo();
     command.env("CARGO_INCREMENTAL", "0");
     command.args(["build", "--release", "--quiet"]);
-    for package in LIBRARIES.into_iter().chain(BESIDE) {
+    for package in packages {
         command.args(["--package", package]);
     }
     process::run(&mut command, "the release build")

@@ -9,10 +9,10 @@
 mod tile;
 
 use hipdnn_cpu_simd::isa::{Isa, Kernel, MAX_LANES, Simd};
-use hipdnn_cpu_simd::scratch::{LINE, lines};
+use hipdnn_cpu_simd::scratch::lines;
 use hipdnn_cpu_threads::Pool;
 
-use tile::{Job, PANEL};
+use tile::{Job, LINE, PANEL};
 
 /// Number of products that are summed between two gatherings.
 pub const DEPTH: usize = 256;
@@ -348,28 +348,24 @@ impl Kernel for Unit<'_> {
                     let two = pairs && j + width < until;
                     let count = (if two { 2 * width } else { width }).min(columns - j);
                     // Panels that come ready are larger than caches: the next ones are fetched beside the first tiles of these.
-                    let mut ahead = match ready {
-                        Some(panels) if j + count < columns => {
-                            panels.wrapping_add((column + j + count) * product.depth + k * width)
-                        }
-                        Some(panels) if k + depth < end => {
-                            panels.wrapping_add(column * product.depth + (k + depth) * width)
-                        }
-                        _ => std::ptr::null(),
-                    };
-                    let mut unfetched = if ahead.is_null() { 0 } else { width * depth };
-                    for (i, height) in tiles.each() {
+                    let (then_j, then_k) = if j + count < columns { (j + count, k) } else { (0, k + depth) };
+                    let ahead = ready
+                        .filter(|_| then_k < end)
+                        .map(|panels| panels.wrapping_add((column + then_j) * product.depth + then_k * width));
+                    for (tile, (i, height)) in tiles.each().enumerate() {
                         let (a, row, step) = match left {
                             Some((a, [_, of_result])) => (a.wrapping_add(i * of_result + k - start), of_result, 1),
                             None => (a_panels.wrapping_add(i * DEPTH).cast_const(), 1, height),
                         };
                         let c = sums.wrapping_add(i * to + j);
                         let add = k != start;
-                        let next = if unfetched == 0 { std::ptr::null() } else { ahead };
+                        // A line for each step of a tile: so many tiles have a panel's.
+                        let next = match ahead {
+                            Some(ahead) if tile * LINE < width => ahead.wrapping_add(tile * LINE * depth),
+                            _ => std::ptr::null(),
+                        };
                         let job = Job { depth, a, row, step, b, pitch, panel, c, to, columns: count, add, next };
                         tile::function::<S>(height, two, left.is_none())(s, &job);
-                        let fetched = unfetched.min(LINE / size_of::<f32>() * depth);
-                        (ahead, unfetched) = (ahead.wrapping_add(fetched), unfetched - fetched);
                     }
                     j += count;
                 }

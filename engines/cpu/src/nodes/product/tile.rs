@@ -4,10 +4,13 @@
 use std::marker::PhantomData;
 
 use hipdnn_cpu_simd::isa::{Kernel, MAX_LANES, Simd, first};
-use hipdnn_cpu_simd::scratch::LINE;
+use hipdnn_cpu_simd::scratch;
 
 /// Number of vectors of a panel of the right side.
 pub(super) const PANEL: usize = 2;
+
+/// Number of values of a cache line.
+pub(super) const LINE: usize = scratch::LINE / size_of::<f32>();
 
 /// Most columns of a tile: two panels.
 const MAX_COLUMNS: usize = 2 * PANEL * MAX_LANES;
@@ -110,7 +113,7 @@ impl<const R: usize, const V: usize, const PACKED: bool> Kernel for Run<'_, R, V
             }
             let (mut a, mut b) = (job.a, job.b);
             // Without anything to fetch the first values are asked for again and again, which costs nothing.
-            let (mut next, line) = if job.next.is_null() { (b, 0) } else { (job.next, LINE / size_of::<f32>()) };
+            let (mut next, line) = if job.next.is_null() { (b, 0) } else { (job.next, LINE) };
             for k in 0..job.depth {
                 s.prefetch_far(next);
                 next = next.wrapping_add(line);
