@@ -9,20 +9,20 @@
 
 use super::naive::read;
 use super::problem::{Element, Layout, Shape};
-use hipdnn_cpu_simd::isa::{Kernel, Simd, first};
+use hipdnn_cpu_simd::isa::{Kernel, MAX_LANES, Simd, first};
 
 /// Phases of an axis that some tap reads, and the position of each tap.
 #[derive(Clone, Debug)]
-struct Axis {
-    phases: Vec<usize>,
+pub(super) struct Axis {
+    pub(super) phases: Vec<usize>,
     /// (Phase index, shift within the phase) of each tap.
-    taps: Vec<(usize, usize)>,
+    pub(super) taps: Vec<(usize, usize)>,
     /// Places past the output size that taps reach.
-    reach: usize,
+    pub(super) reach: usize,
 }
 
 impl Axis {
-    fn new(kernel: usize, stride: usize, dilation: usize) -> Axis {
+    pub(super) fn new(kernel: usize, stride: usize, dilation: usize) -> Axis {
         let mut axis = Axis { phases: Vec::new(), taps: Vec::new(), reach: 0 };
         for tap in 0..kernel {
             let (phase, shift) = (tap * dilation % stride, tap * dilation / stride);
@@ -412,6 +412,30 @@ pub(super) unsafe fn load_lanes<S: Simd>(s: S, element: Element, p: *const u8, f
             Element::BF16 if lanes == S::LANES => s.load_bf16_masked(first(S::LANES), p.cast::<u16>().add(from)),
             Element::BF16 => s.load_bf16_masked(first(lanes), p.cast::<u16>().add(from)),
         }
+    }
+}
+
+/// Loads `lanes` values from element `from` of `p` on, `step` elements apart; zeros in the other lanes.
+///
+/// # Safety
+/// Those elements can be read.
+#[inline(always)]
+pub(super) unsafe fn load_apart<S: Simd>(
+    s: S,
+    element: Element,
+    p: *const u8,
+    from: usize,
+    step: usize,
+    lanes: usize,
+) -> S::V {
+    // SAFETY: the caller's duty; the array takes the widest vector.
+    unsafe {
+        if step == 1 {
+            return load_lanes(s, element, p, from, lanes);
+        }
+        let mut values = [0f32; MAX_LANES];
+        copy(s, element, p, from, step, values.as_mut_ptr(), lanes);
+        s.load(values.as_ptr())
     }
 }
 

@@ -11,7 +11,7 @@
 
 #![expect(clippy::needless_range_loop, reason = "closures of iterators are compiled without the instruction set")]
 
-use super::band::{copy, inside, load_lanes, place_distance, store_lanes, zero};
+use super::band::{copy, inside, load_apart, load_lanes, place_distance, store_lanes, zero};
 use super::epilogue::{self, Block, Epilogue, InTile};
 use super::problem::{Element, Layout, Problem, Shape};
 use super::row_tile::{self, MAX_ROWS, RowAfter, RowTile, RowTileFn};
@@ -408,7 +408,7 @@ impl Unit<'_, Indirect> {
                     } else if cg == 3 && strides[4] == 1 {
                         interleave(s, plan.x.element, self.x, [0, 1, 2].map(|c| from + c * strides[1]), count, to);
                     } else if strides[4] == 1 {
-                        turn(s, &plan.x, self.x, from, [cg, count], to);
+                        turn(s, &plan.x, self.x, from, 1, [cg, count], to);
                     } else {
                         for c in 0..cg {
                             let from = from + c * strides[1];
@@ -606,13 +606,21 @@ impl Unit<'_, Indirect> {
     }
 }
 
-/// Writes rows of `count` values of each of `channels` channels, the first from element `from` of `x` on, value by
-/// value: the first of each, the second of each, and so on.
+/// Writes rows of `count` values, `step` elements apart, of each of `channels` channels, the first from element `from` of `x` on,
+/// value by value: the first of each, the second of each, and so on.
 ///
 /// # Safety
 /// The rows can be read, and `channels * count` values written.
 #[inline(always)]
-unsafe fn turn<S: Simd>(s: S, layout: &Layout, x: *const u8, from: usize, [channels, count]: [usize; 2], to: *mut f32) {
+pub(super) unsafe fn turn<S: Simd>(
+    s: S,
+    layout: &Layout,
+    x: *const u8,
+    from: usize,
+    step: usize,
+    [channels, count]: [usize; 2],
+    to: *mut f32,
+) {
     for channel in (0..channels).step_by(S::LANES) {
         let rows = (channels - channel).min(S::LANES);
         for column in (0..count).step_by(S::LANES) {
@@ -622,8 +630,8 @@ unsafe fn turn<S: Simd>(s: S, layout: &Layout, x: *const u8, from: usize, [chann
             unsafe {
                 for i in 0..S::LANES {
                     if i < rows {
-                        let from = from + (channel + i) * layout.strides[1] + column;
-                        square[i] = load_lanes(s, layout.element, x, from, columns);
+                        let from = from + (channel + i) * layout.strides[1] + column * step;
+                        square[i] = load_apart(s, layout.element, x, from, step, columns);
                     }
                 }
                 let square = s.transpose(square);
@@ -643,7 +651,14 @@ unsafe fn turn<S: Simd>(s: S, layout: &Layout, x: *const u8, from: usize, [chann
 /// # Safety
 /// The rows can be read, and `3 * count` values written.
 #[inline(always)]
-unsafe fn interleave<S: Simd>(s: S, element: Element, x: *const u8, rows: [usize; 3], count: usize, to: *mut f32) {
+pub(super) unsafe fn interleave<S: Simd>(
+    s: S,
+    element: Element,
+    x: *const u8,
+    rows: [usize; 3],
+    count: usize,
+    to: *mut f32,
+) {
     // Of four neighbors the last is none.
     let keep = (0..S::LANES).fold(0, |keep, lane| if lane % 4 == 3 { keep } else { keep | 1 << lane });
     let step = S::LANES / 4 * 3;

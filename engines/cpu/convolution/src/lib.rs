@@ -13,10 +13,13 @@ mod naive;
 mod pack;
 mod problem;
 mod row_tile;
+mod split_image;
 mod stem;
 #[cfg(test)]
 pub mod tests;
 mod tile;
+mod tiled;
+mod tiled_planes;
 mod units;
 mod wide;
 mod winograd;
@@ -32,6 +35,8 @@ use hipdnn_cpu_simd::scratch::{LINE, align_up, lines};
 use hipdnn_cpu_threads::Pool;
 use indirect::Indirect;
 use stem::Stem;
+use tiled::Tiled;
+use tiled_planes::TiledPlanes;
 use units::InUnits;
 use wide::Wide;
 use winograd::Winograd;
@@ -55,6 +60,8 @@ enum Form {
     TapPanels(usize),
     /// Panels of this many output channels, for each of Winograd's frequencies.
     Frequencies(usize),
+    /// Panels of tiles in bf16 terms.
+    Tiles(pack::TileForm),
 }
 
 /// Weights given to a run.
@@ -101,6 +108,8 @@ enum Algorithm {
     Gemm(Box<Gemm>),
     Indirect(Box<Indirect>),
     Stem(Stem),
+    Tiled(Box<Tiled>),
+    TiledPlanes(Box<TiledPlanes>),
     Wide(Wide),
     Winograd(Winograd),
     WinogradRows(Box<WinogradRows>),
@@ -109,6 +118,35 @@ enum Algorithm {
 impl Algorithm {
     /// Algorithm expected to be the fastest.
     fn best(problem: &Problem, threads: usize, isa: Isa) -> Algorithm {
+        let vectors = Algorithm::best_of_vectors(problem, threads, isa);
+        let Some(cost) = vectors.cost().filter(|_| isa.has_tiles()) else {
+            return vectors;
+        };
+        let tiled = Tiled::new(problem, threads, isa).filter(|tiled| tiled.cost < cost);
+        let cost = tiled.as_ref().map_or(cost, |tiled| tiled.cost);
+        let apart = problem.x.strides[1] != 1 && problem.y.strides[1] != 1;
+        let planes = apart.then(|| TiledPlanes::new(problem, threads, isa)).flatten();
+        match (planes.filter(|planes| planes.cost < cost), tiled) {
+            (Some(planes), _) => Algorithm::TiledPlanes(Box::new(planes)),
+            (None, Some(tiled)) => Algorithm::Tiled(Box::new(tiled)),
+            (None, None) => vectors,
+        }
+    }
+
+    /// Estimated cycles of a run, where tiles are an alternative.
+    fn cost(&self) -> Option<f64> {
+        match self {
+            Algorithm::Gemm(gemm) => Some(gemm.cost),
+            Algorithm::Indirect(indirect) => Some(indirect.cost),
+            Algorithm::Wide(wide) => Some(wide.cost),
+            Algorithm::Winograd(winograd) => Some(winograd.cost),
+            Algorithm::WinogradRows(winograd) => Some(winograd.cost),
+            _ => None,
+        }
+    }
+
+    /// Fastest algorithm on vectors, as expected.
+    fn best_of_vectors(problem: &Problem, threads: usize, isa: Isa) -> Algorithm {
         let shape = &problem.shape;
         if shape.is_empty() || shape.depth() == 0 {
             return Algorithm::Naive;
@@ -207,6 +245,8 @@ impl Algorithm {
         }
         all.push(Algorithm::Indirect(Box::new(Indirect::new(problem, threads, isa))));
         all.extend(Stem::new(problem, threads, isa).map(Algorithm::Stem));
+        all.extend(Tiled::new(problem, threads, isa).map(|plan| Algorithm::Tiled(Box::new(plan))));
+        all.extend(TiledPlanes::new(problem, threads, isa).map(|plan| Algorithm::TiledPlanes(Box::new(plan))));
         all.extend(WinogradRows::new(problem, threads, isa).map(|plan| Algorithm::WinogradRows(Box::new(plan))));
         if Winograd::applies(shape) {
             all.push(Algorithm::Winograd(Winograd::new(problem, threads, isa)));
@@ -259,6 +299,8 @@ impl ConvolutionPlan {
             Algorithm::Gemm(gemm) => Form::Panels(gemm.panel()),
             Algorithm::Indirect(indirect) => Form::TapPanels(indirect.panel()),
             Algorithm::Stem(stem) => Form::Panels(stem.panel()),
+            Algorithm::Tiled(tiled) => Form::Tiles(tiled.form()),
+            Algorithm::TiledPlanes(tiled) => Form::Tiles(tiled.form()),
             Algorithm::Wide(wide) => Form::Panels(wide.panel()),
             Algorithm::Winograd(winograd) => Form::Frequencies(winograd.panel()),
             Algorithm::WinogradRows(winograd) => Form::Frequencies(winograd.panel()),
@@ -278,6 +320,8 @@ impl ConvolutionPlan {
             Algorithm::Gemm(gemm) => gemm.name(),
             Algorithm::Indirect(_) => "indirect gemm",
             Algorithm::Stem(_) => "stem",
+            Algorithm::Tiled(_) => "matrix tiles",
+            Algorithm::TiledPlanes(_) => "matrix tiles, planes",
             Algorithm::Wide(_) => "wide gemm",
             Algorithm::Winograd(_) => "winograd",
             Algorithm::WinogradRows(_) => "winograd, channels last",
@@ -312,6 +356,8 @@ impl ConvolutionPlan {
             Algorithm::Gemm(gemm) => lines(4 * gemm.slot()),
             Algorithm::Indirect(indirect) => lines(4 * indirect.slot()),
             Algorithm::Stem(stem) => lines(4 * stem.slot()),
+            Algorithm::Tiled(tiled) => lines(4 * tiled.slot()),
+            Algorithm::TiledPlanes(tiled) => lines(4 * tiled.slot()),
             Algorithm::Wide(wide) => lines(4 * wide.slot()),
             Algorithm::Winograd(winograd) => lines(4 * winograd.slot()),
             Algorithm::WinogradRows(winograd) => lines(4 * winograd.slot()),
@@ -337,6 +383,7 @@ impl ConvolutionPlan {
             Form::Raw => 0,
             Form::Panels(width) | Form::TapPanels(width) => self.packing.source.panels_len(width),
             Form::Frequencies(width) => self.packing.source.frequencies_len(width),
+            Form::Tiles(form) => self.packing.source.tiles_len(&form),
         }
     }
 
@@ -366,6 +413,8 @@ impl ConvolutionPlan {
             Form::TapPanels(width) => unsafe { self.packing.source.tap_panels(w, width, out, pool, self.threads) },
             // SAFETY: the caller's duty.
             Form::Frequencies(width) => unsafe { self.packing.source.frequencies(w, width, out, pool, self.threads) },
+            // SAFETY: the caller's duty.
+            Form::Tiles(form) => unsafe { self.packing.source.tiles(w, &form, out, self.isa, pool, self.threads) },
         }
     }
 
@@ -405,6 +454,8 @@ impl ConvolutionPlan {
                 Algorithm::Gemm(gemm) => gemm.run(pool, self.threads, args, weights, slots),
                 Algorithm::Indirect(indirect) => indirect.run(pool, self.threads, args, weights, slots),
                 Algorithm::Stem(stem) => stem.run(pool, self.threads, args, weights, slots),
+                Algorithm::Tiled(tiled) => tiled.run(pool, self.threads, args, weights, slots),
+                Algorithm::TiledPlanes(tiled) => tiled.run(pool, self.threads, args, weights, slots),
                 Algorithm::Wide(wide) => wide.run(pool, self.threads, args, weights, slots),
                 Algorithm::Winograd(winograd) => winograd.run(pool, self.threads, args, weights, slots),
                 Algorithm::WinogradRows(winograd) => {

@@ -4,6 +4,8 @@ use super::Send2;
 use super::naive::read;
 use super::problem::{Element, Layout, Problem};
 use super::winograd::{FREQUENCIES, transform_kernel};
+use hipdnn_cpu_simd::isa::{Isa, Kernel, MAX_LANES, Simd};
+use hipdnn_cpu_simd::tiles::{DEPTH, MAX_TERMS, Pairs, Range, TILE, TILE_BYTES, Values, split_halves, split_right};
 use hipdnn_cpu_threads::Pool;
 
 /// Layout of a problem's weights.
@@ -169,6 +171,57 @@ impl Source {
         });
     }
 
+    /// Places of the sum of a tap, and taps: with `merged` those of a kernel row are one.
+    fn terms(&self, merged: bool) -> (usize, usize) {
+        let [_, channels, d, h, w] = self.sizes;
+        if merged { (channels * w, d * h) } else { (channels, d * h * w) }
+    }
+
+    /// `f32` values of a panel of tiles: for each tile of places of the sum for each tap its tiles, then a cache line whose first value
+    /// is the [`Values`]' number.
+    fn tile_panel_len(&self, form: &TileForm) -> usize {
+        let (depth, taps) = self.terms(form.merged);
+        depth.div_ceil(DEPTH) * taps * form.terms * form.columns * TILE_BYTES / 4 + TILE
+    }
+
+    /// `f32` values of panels of tiles.
+    pub(super) fn tiles_len(&self, form: &TileForm) -> usize {
+        self.groups * self.group_out().div_ceil(form.columns * TILE) * self.tile_panel_len(form)
+    }
+
+    /// Packs panels of tiles of output channels in bf16 terms.
+    ///
+    /// # Safety
+    /// `w` is the tensor; `out` takes [`Source::tiles_len`] values.
+    pub(super) unsafe fn tiles(
+        &self,
+        w: *const u8,
+        form: &TileForm,
+        out: *mut f32,
+        isa: Isa,
+        pool: &Pool,
+        workers: usize,
+    ) {
+        let panels = self.group_out().div_ceil(form.columns * TILE);
+        let memory = Send2(w, out.cast());
+        pool.run_indexed(self.groups * panels, workers, &|_, unit| {
+            let to = memory.y().cast::<f32>().wrapping_add(unit * self.tile_panel_len(form));
+            let w = memory.x();
+            let kind = match form.terms {
+                1 => isa.run(TilePanel::<1, false> { source: self, form, w, unit, to }),
+                2 => isa.run(TilePanel::<2, false> { source: self, form, w, unit, to }),
+                _ => isa.run(TilePanel::<MAX_TERMS, false> { source: self, form, w, unit, to }),
+            };
+            if kind == Values::Large {
+                match form.terms {
+                    1 => isa.run(TilePanel::<1, true> { source: self, form, w, unit, to }),
+                    2 => isa.run(TilePanel::<2, true> { source: self, form, w, unit, to }),
+                    _ => isa.run(TilePanel::<MAX_TERMS, true> { source: self, form, w, unit, to }),
+                };
+            }
+        });
+    }
+
     /// Values of the frequencies of Winograd's kernel transform, for panels of `width` output channels.
     pub(super) fn frequencies_len(&self, width: usize) -> usize {
         self.groups * self.group_out().div_ceil(width) * width * self.sizes[1] * FREQUENCIES
@@ -206,5 +259,109 @@ impl Source {
                 }
             }
         });
+    }
+}
+
+/// Form of weights in tiles.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct TileForm {
+    /// True if output channels are rows of a product, of a convolution with one tap; else they are columns.
+    pub(super) left: bool,
+    /// Tiles of output channels of a panel.
+    pub(super) columns: usize,
+    /// bf16 terms of a weight.
+    pub(super) terms: usize,
+    /// True if the channels of a kernel row's taps are places of one sum.
+    pub(super) merged: bool,
+}
+
+impl TileForm {
+    /// Order of the places of a tile's sum.
+    pub(super) fn order(&self) -> Pairs {
+        if self.merged { Pairs::Neighbors } else { Pairs::Halves }
+    }
+
+    /// True if a panel, as [`Source::tiles`] packs it, is of ordinary values.
+    ///
+    /// # Safety
+    /// `panel` is one of `len` values.
+    pub(super) unsafe fn is_ordinary(panel: *const f32, len: usize) -> bool {
+        // SAFETY: the caller's duty.
+        unsafe { *panel.add(len - TILE) == 0.0 }
+    }
+}
+
+/// Kernel that packs a panel of tiles.
+struct TilePanel<'a, const T: usize, const CAREFUL: bool> {
+    source: &'a Source,
+    form: &'a TileForm,
+    w: *const u8,
+    /// Number of the panel, among those of all groups.
+    unit: usize,
+    to: *mut f32,
+}
+
+impl<const T: usize, const CAREFUL: bool> Kernel for TilePanel<'_, T, CAREFUL> {
+    type Output = Values;
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) -> Values {
+        let TilePanel { source, form, w, unit, to } = self;
+        let kg = source.group_out();
+        let width = form.columns * TILE;
+        let panels = kg.div_ceil(width);
+        let (group, panel) = (unit / panels, unit % panels);
+        let rows = width.min(kg - panel * width);
+        let first = group * kg + panel * width;
+        let (depth, taps) = source.terms(form.merged);
+        let (channels, element) = (source.sizes[1], source.layout.element);
+        // Taps between two of a kernel row's.
+        let row = if form.merged { source.sizes[4] } else { 1 };
+        let mut range = Range::new(s);
+        let mut next = to.cast::<u8>();
+        for step in 0..depth.div_ceil(DEPTH) {
+            let places = DEPTH.min(depth - step * DEPTH);
+            for tap in 0..taps {
+                let mut values = [0f32; DEPTH * 2 * TILE];
+                for place in 0..places {
+                    let (across, channel) = ((step * DEPTH + place) / channels, (step * DEPTH + place) % channels);
+                    let from = source.offset(first, channel, tap * row + across);
+                    for (column, value) in values[place * width..].iter_mut().enumerate().take(rows) {
+                        // SAFETY: the tensor's weights.
+                        *value = unsafe { read(element, w, from + column * source.layout.strides[0]) };
+                    }
+                }
+                let tiles = T * form.columns * TILE_BYTES;
+                // SAFETY: the values are of a tile's places, and the panel has room for the tiles.
+                unsafe {
+                    if form.left {
+                        for row in 0..width {
+                            let load = |i: usize| {
+                                let mut lanes = [0f32; MAX_LANES];
+                                for (lane, value) in lanes.iter_mut().enumerate().take(S::LANES) {
+                                    *value = values[(i + lane) * width + row];
+                                }
+                                s.load(lanes.as_ptr())
+                            };
+                            let (to, term) = (next.cast::<u16>().add(row * DEPTH), form.columns * TILE_BYTES / 2);
+                            split_halves::<S, T, CAREFUL>(s, &mut range, load, to, term);
+                        }
+                        next = next.wrapping_add(tiles);
+                        continue;
+                    }
+                    let (order, from) = (form.order(), values.as_ptr());
+                    split_right::<S, T, CAREFUL>(s, &mut range, order, form.columns, places, from, next, tiles);
+                }
+                next = next.wrapping_add(tiles);
+            }
+        }
+        let kind = range.kind(s);
+        // SAFETY: the line behind the panel's tiles.
+        unsafe {
+            let line = next.cast::<f32>();
+            line.write_bytes(0, TILE);
+            *line = kind as u8 as f32;
+        }
+        kind
     }
 }

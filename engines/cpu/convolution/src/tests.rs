@@ -630,6 +630,8 @@ fn every_kind_of_shape() {
         "implicit gemm, flat",
         "implicit gemm, picked",
         "indirect gemm",
+        "matrix tiles",
+        "matrix tiles, planes",
         "naive",
         "stem",
         "wide gemm",

@@ -960,7 +960,7 @@ mod tests {
     #[test]
     fn errors_stay_within_the_stated_bounds() {
         let from = samples();
-        for isa in Isa::available() {
+        for isa in Isa::of_vectors() {
             for (activation, ulps, relative) in CASES {
                 let mut got = from.clone();
                 activation.apply(isa, &mut got);
@@ -981,7 +981,7 @@ mod tests {
     #[test]
     fn error_functions_stay_within_six_units() {
         let values = samples();
-        for isa in Isa::available() {
+        for isa in Isa::of_vectors() {
             let mut got = values.clone();
             error_function(isa, &mut got);
             for (x, got) in values.iter().zip(got) {
@@ -1000,7 +1000,7 @@ mod tests {
     #[test]
     fn exponentials_stay_within_two_units() {
         let values = samples();
-        for isa in Isa::available() {
+        for isa in Isa::of_vectors() {
             let mut got = values.clone();
             exponential(isa, &mut got);
             for (x, got) in values.iter().zip(got) {
@@ -1021,7 +1021,7 @@ mod tests {
     #[test]
     fn exponentials_of_differences_stay_within_two_units() {
         let values: Vec<f32> = samples().into_iter().filter(|x| x.abs() < 1e6).collect();
-        for isa in Isa::available() {
+        for isa in Isa::of_vectors() {
             let mut got = vec![f32::NAN; values.len()];
             let y: Vec<f32> = values.iter().enumerate().map(|(i, x)| x + [0.0, 0.5, 7.0, 80.0, 200.0][i % 5]).collect();
             let row = Row { from: values.as_ptr(), to: got.as_mut_ptr(), len: values.len() };
@@ -1048,7 +1048,7 @@ mod tests {
     #[test]
     fn sums_of_exponentials_are_those_of_their_results() {
         const GROUPS: usize = 3;
-        for (isa, len) in Isa::available().flat_map(|isa| [1, 7, 8, 20, 31, 32, 64, 77, 1030].map(|len| (isa, len))) {
+        for (isa, len) in Isa::of_vectors().flat_map(|isa| [1, 7, 8, 20, 31, 32, 64, 77, 1030].map(|len| (isa, len))) {
             let x: Vec<f32> = (0..GROUPS * len).map(|i| ((i * 37 % 101) as f32 - 101.0) * 0.97).collect();
             let y = [0.0f32, 2.5, 60.0];
             let (mut alone, mut got) = (x.clone(), vec![7f32; GROUPS * len + 1]);
@@ -1093,7 +1093,7 @@ mod tests {
             (Arithmetic::Div, |a, b| a / b),
         ];
         for (isa, (arithmetic, exact), len) in
-            Isa::available().flat_map(|isa| of.map(|of| [0, 1, 7, 16, 37].map(|len| (isa, of, len)))).flatten()
+            Isa::of_vectors().flat_map(|isa| of.map(|of| [0, 1, 7, 16, 37].map(|len| (isa, of, len)))).flatten()
         {
             let x: Vec<f32> = (0..len).map(|i| i as f32 * 0.75 - 3.0).collect();
             let y: Vec<f32> = (0..len).map(|i| 2.0 - i as f32 * 0.5).collect();
@@ -1144,7 +1144,7 @@ mod tests {
 
     #[test]
     fn nan_stays_and_infinities_have_their_limits() {
-        for isa in Isa::available() {
+        for isa in Isa::of_vectors() {
             for (activation, ..) in CASES {
                 let mut values = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, -f32::NAN];
                 activation.apply(isa, &mut values);
@@ -1162,7 +1162,7 @@ mod tests {
 
     #[test]
     fn a_value_does_not_depend_on_its_place() {
-        for isa in Isa::available() {
+        for isa in Isa::of_vectors() {
             for (activation, ..) in CASES {
                 for len in 0..40 {
                     let from: Vec<f32> = (0..len).map(|i| i as f32 * 0.37 - 5.0).collect();

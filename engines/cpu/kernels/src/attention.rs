@@ -317,7 +317,7 @@ mod tests {
             let b: Vec<f32> = (0..columns * depth).map(|i| value(i + 5)).collect();
             let b_at = |k: usize, n: usize| b[k * columns + n];
             let (row, step) = if transposed { (1, rows) } else { (depth, 1) };
-            for isa in Isa::available() {
+            for isa in Isa::of_vectors() {
                 let two = 2 * isa.lanes();
                 let mut panels = vec![0f32; depth * columns.next_multiple_of(two)];
                 for (k, n) in (0..depth).flat_map(|k| (0..columns).map(move |n| (k, n))) {
@@ -364,7 +364,7 @@ mod tests {
             2 => 1000.0 * (k as f32 - 25.0),
             _ => ((k * 31 + q * 17) % 23) as f32 * 0.4 - 3.0,
         };
-        for isa in Isa::available() {
+        for isa in Isa::of_vectors() {
             let (mut largest, mut sum) = (vec![none; queries], vec![0f32; queries]);
             let mut kept = vec![0f64; queries];
             for part in 0..4 {

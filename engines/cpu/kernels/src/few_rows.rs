@@ -259,7 +259,7 @@ mod tests {
     #[test]
     fn products_of_small_integers_are_exact_in_either_form() {
         let value = |i: usize| (i * 7 % 13) as f32 - 6.0;
-        for isa in Isa::available() {
+        for isa in Isa::of_vectors() {
             for (rows, count, depth) in (1..=MOST_ROWS)
                 .flat_map(|rows| [(1, 1), (5, 3), (16, 8), (33, 40), (70, 19)].map(|(c, d)| (rows, c, d)))
             {

@@ -189,7 +189,7 @@ mod tests {
     #[test]
     fn steps_are_those_of_a_loop_over_elements() {
         const GROUPS: usize = 3;
-        for (isa, lanes) in Isa::available().flat_map(|isa| [1, 5, 8, 16, 37].map(|lanes| (isa, lanes))) {
+        for (isa, lanes) in Isa::of_vectors().flat_map(|isa| [1, 5, 8, 16, 37].map(|lanes| (isa, lanes))) {
             let len = GROUPS * lanes;
             let row = |from: f32, by: f32| Vec::from_iter((0..len).map(|i| from + by * i as f32));
             let (x, scales, summands) = (row(-3.0, 0.37), row(0.5, -0.11), row(7.0, 0.23));

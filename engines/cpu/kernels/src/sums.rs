@@ -301,7 +301,7 @@ mod tests {
 
     #[test]
     fn sums_are_those_of_a_loop_within_roundings_of_f64() {
-        for (isa, len) in Isa::available().flat_map(|isa| LENGTHS.map(|len| (isa, len))) {
+        for (isa, len) in Isa::of_vectors().flat_map(|isa| LENGTHS.map(|len| (isa, len))) {
             let values: Vec<f32> = (0..len).map(|i| (i * 37 % 101) as f32 * 0.37 - 9.0).collect();
             let base = 3.3f32;
             let terms: [fn(f32, f32) -> f64; 5] = [
@@ -328,7 +328,7 @@ mod tests {
         for len in LENGTHS {
             let values: Vec<f32> = (0..len).map(|i| ((i * 7919 % 1009) as f32 - 500.0).powi(5) * 1e-3).collect();
             let want = Isa::PORTABLE.run(Everything(&values, 0.5));
-            for isa in Isa::available() {
+            for isa in Isa::of_vectors() {
                 for ((what, got), (_, want)) in isa.run(Everything(&values, 0.5)).into_iter().zip(want) {
                     // Squares of differences in `f64` are rounded, if not by a fused operation.
                     if what != "squares of differences" {
@@ -341,7 +341,7 @@ mod tests {
 
     #[test]
     fn what_is_beyond_a_row_is_no_term_of_it() {
-        for (isa, len) in Isa::available().flat_map(|isa| [1, 5, 17, 33].map(|len| (isa, len))) {
+        for (isa, len) in Isa::of_vectors().flat_map(|isa| [1, 5, 17, 33].map(|len| (isa, len))) {
             let mut values = vec![f32::NAN; len + 40];
             values[..len].fill(2.0);
             for (what, got) in isa.run(Everything(&values[..len], -1.0)) {
@@ -359,7 +359,7 @@ mod tests {
     #[test]
     fn sums_are_wider_than_their_terms_and_keep_what_is_no_number() {
         let (inf, nan) = (f32::INFINITY, f32::NAN);
-        for (isa, len) in Isa::available().flat_map(|isa| [3, 11, 37, 70].map(|len| (isa, len))) {
+        for (isa, len) in Isa::of_vectors().flat_map(|isa| [3, 11, 37, 70].map(|len| (isa, len))) {
             for place in [0, len / 2, len - 1] {
                 let row = |value: f32| {
                     let mut values = vec![3e30f32; len];

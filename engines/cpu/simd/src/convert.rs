@@ -121,7 +121,7 @@ mod tests {
     #[test]
     fn widening_is_exact() {
         let halves: Vec<u16> = (0..=u16::MAX).collect();
-        for isa in Isa::available() {
+        for isa in Isa::of_vectors() {
             let mut out = vec![0f32; halves.len()];
             let from: Vec<f16> = halves.iter().map(|b| f16::from_bits(*b)).collect();
             f16_to_f32(isa, &from, &mut out);
@@ -140,7 +140,7 @@ mod tests {
     fn rounding_is_to_nearest_even_and_keeps_nan() {
         let mut from = singles();
         from.extend([f32::NAN, -f32::NAN, f32::from_bits(0x7f80_0001), f32::from_bits(0xffbf_ffff)]);
-        for isa in Isa::available() {
+        for isa in Isa::of_vectors() {
             let mut half = vec![f16::ZERO; from.len()];
             f32_to_f16(isa, &from, &mut half);
             let mut brain = vec![bf16::ZERO; from.len()];
@@ -158,7 +158,7 @@ mod tests {
 
     #[test]
     fn every_length_is_served() {
-        for isa in Isa::available() {
+        for isa in Isa::of_vectors() {
             for len in 0..40 {
                 let from: Vec<f32> = (0..len).map(|i| i as f32 + 0.5).collect();
                 let (mut half, mut back) = (vec![f16::ZERO; len], vec![0f32; len]);

@@ -7,10 +7,14 @@
 //! Every function between [`Isa::run`] and the vector operations has to be `#[inline(always)]`: code outside of the
 //! entered function is compiled without the instruction set.
 
+#[cfg(target_arch = "x86_64")]
+mod amx;
 mod portable;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
+#[cfg(target_arch = "x86_64")]
+pub use amx::{Amx, Tiles};
 pub use portable::Portable;
 #[cfg(target_arch = "x86_64")]
 pub use x86::{Avx2, Avx512};
@@ -18,7 +22,7 @@ pub use x86::{Avx2, Avx512};
 use std::fmt;
 use std::sync::OnceLock;
 
-/// Environment variable that lowers the instruction set: `avx512`, `avx2` or `portable`.
+/// Environment variable that lowers the instruction set: `amx`, `avx512`, `avx2` or `portable`.
 pub const ISA_VARIABLE: &str = "HIPDNN_RS_CPU_ISA";
 
 /// Instruction set that this CPU has.
@@ -32,6 +36,8 @@ enum Set {
     Avx2(Avx2),
     #[cfg(target_arch = "x86_64")]
     Avx512(Avx512),
+    #[cfg(target_arch = "x86_64")]
+    Amx(Amx),
 }
 
 impl Isa {
@@ -41,10 +47,29 @@ impl Isa {
     /// Instruction sets that this CPU has, slowest first.
     pub fn available() -> impl Iterator<Item = Isa> {
         #[cfg(target_arch = "x86_64")]
-        let fast = [Avx2::detect().map(Set::Avx2), Avx512::detect().map(Set::Avx512)];
+        let fast = [Avx2::detect().map(Set::Avx2), Avx512::detect().map(Set::Avx512), Amx::detect().map(Set::Amx)];
         #[cfg(not(target_arch = "x86_64"))]
         let fast: [Option<Set>; 0] = [];
         std::iter::once(Set::Portable).chain(fast.into_iter().flatten()).map(Isa)
+    }
+
+    /// Variant of [`Isa::available`] without sets that differ from another one by matrix tiles alone.
+    pub fn of_vectors() -> impl Iterator<Item = Isa> {
+        Isa::available().filter(|isa| !isa.has_tiles())
+    }
+
+    /// True if the set has matrix tiles beside its vectors.
+    pub fn has_tiles(self) -> bool {
+        #[cfg(target_arch = "x86_64")]
+        return matches!(self.0, Set::Amx(_));
+        #[cfg(not(target_arch = "x86_64"))]
+        return false;
+    }
+
+    /// Token of the matrix tiles, if the set has them.
+    #[cfg(target_arch = "x86_64")]
+    pub fn tiles(self) -> Option<Amx> {
+        if let Set::Amx(token) = self.0 { Some(token) } else { None }
     }
 
     /// Fastest set, unless the environment asks for a slower one; decided once in a process.
@@ -79,6 +104,8 @@ impl Isa {
             Set::Avx2(_) => "avx2",
             #[cfg(target_arch = "x86_64")]
             Set::Avx512(_) => "avx512",
+            #[cfg(target_arch = "x86_64")]
+            Set::Amx(_) => "amx",
         }
     }
 
@@ -89,7 +116,7 @@ impl Isa {
             #[cfg(target_arch = "x86_64")]
             Set::Avx2(_) => Avx2::LANES,
             #[cfg(target_arch = "x86_64")]
-            Set::Avx512(_) => Avx512::LANES,
+            Set::Avx512(_) | Set::Amx(_) => Avx512::LANES,
         }
     }
 
@@ -101,6 +128,8 @@ impl Isa {
             Set::Avx2(token) => token.call(kernel),
             #[cfg(target_arch = "x86_64")]
             Set::Avx512(token) => token.call(kernel),
+            #[cfg(target_arch = "x86_64")]
+            Set::Amx(token) => token.vectors().call(kernel),
         }
     }
 }
@@ -170,6 +199,12 @@ pub trait Simd: Copy + Send + Sync + 'static {
     fn nan(self, a: Self::V) -> Self::M;
     /// `yes` in the lanes of `mask`, `no` elsewhere.
     fn select(self, mask: Self::M, yes: Self::V, no: Self::V) -> Self::V;
+    /// The maximum of the lanes' bits as unsigned numbers.
+    fn max_bits(self, a: Self::V, b: Self::V) -> Self::V;
+    /// Lanes rounded to the nearest value whose lower 16 bits are zero, to the larger magnitude if two are as near.
+    fn round_to_upper(self, a: Self::V) -> Self::V;
+    /// Lanes of which the lower 16 bits are the upper ones of `even`, and the upper ones those of `odd`.
+    fn pair_upper(self, even: Self::V, odd: Self::V) -> Self::V;
 
     /// Interleaves the lanes of `a` and `b`: (`a₀ b₀ a₁ b₁ …`, the rest of it).
     fn zip(self, a: Self::V, b: Self::V) -> (Self::V, Self::V);
@@ -308,6 +343,11 @@ pub trait Simd: Copy + Send + Sync + 'static {
     /// # Safety
     /// The lanes of `mask` can be written at `p`; nothing else is touched.
     unsafe fn store_bf16_masked(self, mask: u32, p: *mut u16, v: Self::V);
+    /// Stores the upper 16 bits of the first `lanes` lanes, at most `LANES`.
+    ///
+    /// # Safety
+    /// So many values can be written at `p`; nothing else is touched.
+    unsafe fn store_upper(self, lanes: usize, p: *mut u16, v: Self::V);
     /// Prefetches the cache line at `p`, which may be any address.
     fn prefetch(self, p: *const f32);
     /// Prefetches the cache line at `p` into the second-level cache.
@@ -434,6 +474,18 @@ mod tests {
             put("min nan", &|i| s.min(s.splat(f32::NAN), at(&b, i)));
             put("max nan", &|i| s.max(s.splat(f32::NAN), at(&b, i)));
             put("abs", &|i| s.abs(at(&b, i)));
+            put("max_bits", &|i| s.max_bits(at(&a, i), at(&b, i)));
+            put("round_to_upper", &|i| s.round_to_upper(s.div(at(&a, i), s.splat(7.0))));
+            put("pair_upper", &|i| s.pair_upper(at(&a, i), s.round_to_upper(at(&b, i))));
+            put("store_upper of some lanes_masked", &|i| {
+                let mut t = [7u16; 2 * MAX_LANES];
+                // SAFETY: a vector has at most `MAX_LANES` lanes, and two of 16-bit values are one of `f32`.
+                unsafe {
+                    s.store_upper(S::LANES, t.as_mut_ptr(), at(&a, i));
+                    s.store_upper(5, t.as_mut_ptr(), at(&b, i));
+                    s.load_bf16_masked(first(S::LANES), t.as_ptr())
+                }
+            });
             put("exponent", &|i| s.exponent(s.add(at(&n, i), s.splat(12_582_912.0 + 127.0))));
             put("select", &|i| s.select(s.lt(at(&a, i), at(&b, i)), at(&a, i), s.splat(9.0)));
             put("nan", &|i| s.select(s.nan(s.sub(at(&a, i), at(&a, i))), s.splat(1.0), s.splat(0.0)));

@@ -1,8 +1,10 @@
 //! Vectors of every instruction set as one trait ([`isa`]), for which kernels are compiled; values of 16 bits to and from `f32`
-//! ([`convert`]); memory that vectors are aligned in ([`scratch`]).
+//! ([`convert`]); memory that vectors are aligned in ([`scratch`]); products on matrix tiles
+//! ([`tiles`]).
 
 pub mod convert;
 #[cfg(any(test, feature = "testing"))]
 pub mod guarded;
 pub mod isa;
 pub mod scratch;
+pub mod tiles;

@@ -223,7 +223,7 @@ mod tests {
             assert_eq!(function.operands(), mode.operands(), "{mode}");
             // A definition of a backward mode is a difference, whose error is much below a rounding in f32.
             let reference = |x, y, t| definition(function.mode(), &PARAMETERS, [x, y, t]);
-            for isa in Isa::available() {
+            for isa in Isa::of_vectors() {
                 let mut out = xs.clone();
                 function.apply(isa, &mut out, &ys, &ts);
                 for (i, got) in out.iter().enumerate() {

@@ -90,7 +90,7 @@ fn rows_compute_what_the_kernel_compiler_says() {
         read.extend(
             graph.tensors().iter().filter(|t| t.value().is_some()).map(|t| (t.uid(), vec![f64::from(1e-3f32)])),
         );
-        for isa in Isa::available() {
+        for isa in Isa::of_vectors() {
             let work = match bind_for(isa, 1, graph, kernel) {
                 Ok(work) => work,
                 Err(reason) => {
@@ -312,7 +312,7 @@ fn differences_that_are_taken_twice_are_computed() {
         let [FusionGroup::Groups(groups)] = &fusion_groups[..] else { panic!("expected one group") };
         let (rows, width) = (rows as usize, width as usize);
         let x: Vec<f64> = (0..rows * width).map(|i| f64::from((i * 37 % 101) as f32 * 0.25)).collect();
-        for isa in Isa::available() {
+        for isa in Isa::of_vectors() {
             let work = bind_for(isa, 8, &graph, &groups.work.kernels[0]).unwrap();
             let results = run(&graph, &work, &HashMap::from([(TensorUid(0), x.clone())]), 1);
             for (x, got) in x.chunks(width).zip(results[0].1.chunks(width)) {
@@ -355,7 +355,7 @@ fn norms_have_rows_of_any_length_and_what_is_no_number_stays() {
         let (scale, bias) = (of_row(0.25), of_row(0.5));
         let read =
             HashMap::from([(TensorUid(0), x.clone()), (TensorUid(20), scale.clone()), (TensorUid(21), bias.clone())]);
-        for isa in Isa::available() {
+        for isa in Isa::of_vectors() {
             let work = bind_for(isa, 8, &graph, &groups.work.kernels[0]).unwrap();
             let what = format!("{isa} {rows}×{width}");
             let results = run(&graph, &work, &read, 1);
@@ -406,7 +406,7 @@ fn softmax_has_masked_elements_and_rows_that_are_no_numbers() {
                 (row, _) => f64::from(((i * 37 % 101) as f32 - 50.0) * 0.37 + row as f32 * 30.0),
             })
             .collect();
-        for isa in Isa::available() {
+        for isa in Isa::of_vectors() {
             let work = bind_for(isa, 8, &graph, &groups.work.kernels[0]).unwrap();
             let read = HashMap::from([(TensorUid(0), x.clone())]);
             let results = run(&graph, &work, &read, 1);

@@ -78,6 +78,9 @@ impl Simd for Portable {
         fma(a, b, c) = a * b + c;
         min(a, b) = if a < b { a } else { b };
         max(a, b) = if a > b { a } else { b };
+        max_bits(a, b) = f32::from_bits(a.to_bits().max(b.to_bits()));
+        round_to_upper(a) = f32::from_bits(a.to_bits().wrapping_add(0x8000) & 0xffff_0000);
+        pair_upper(even, odd) = f32::from_bits(even.to_bits() >> 16 | odd.to_bits() & 0xffff_0000);
         abs(a) = a.abs();
         exponent(a) = f32::from_bits(a.to_bits() << 23);
     }
@@ -233,6 +236,14 @@ impl Simd for Portable {
     unsafe fn store_bf16_masked(self, mask: u32, p: *mut u16, v: [f32; LANES]) {
         // SAFETY: the caller's duty.
         unsafe { write_lanes(mask, p, v.map(|value| round_bf16(value).to_bits())) };
+    }
+
+    #[inline(always)]
+    unsafe fn store_upper(self, lanes: usize, p: *mut u16, v: [f32; LANES]) {
+        for (lane, value) in v.iter().enumerate().take(lanes) {
+            // SAFETY: the caller's duty.
+            unsafe { *p.add(lane) = (value.to_bits() >> 16) as u16 };
+        }
     }
 
     #[inline(always)]

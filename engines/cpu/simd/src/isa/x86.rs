@@ -110,6 +110,19 @@ impl Simd for Avx512 {
             (_mm512_permutex2var_ps(a, even, b), _mm512_permutex2var_ps(a, odd, b))
         };
         select(mask: __mmask16, yes: __m512, no: __m512) -> __m512 = _mm512_mask_blend_ps(mask, no, yes);
+        max_bits(a: __m512, b: __m512) -> __m512 =
+            _mm512_castsi512_ps(_mm512_max_epu32(_mm512_castps_si512(a), _mm512_castps_si512(b)));
+        round_to_upper(a: __m512) -> __m512 = {
+            let rounded = _mm512_add_epi32(_mm512_castps_si512(a), _mm512_set1_epi32(0x8000));
+            _mm512_castsi512_ps(_mm512_and_si512(rounded, _mm512_set1_epi32(-0x1_0000)))
+        };
+        pair_upper(even: __m512, odd: __m512) -> __m512 = {
+            let lower = _mm512_srli_epi32::<16>(_mm512_castps_si512(even));
+            // lower | odd & mask, as one instruction: written as shifts and masks it is compiled to a permutation of three.
+            const OR_AND: i32 = 0b1111_1000;
+            let upper = _mm512_set1_epi32(-0x1_0000);
+            _mm512_castsi512_ps(_mm512_ternarylogic_epi32::<OR_AND>(lower, _mm512_castps_si512(odd), upper))
+        };
         splat_wide(value: f64) -> __m512d = _mm512_set1_pd(value);
         add_wide(a: __m512d, b: __m512d) -> __m512d = _mm512_add_pd(a, b);
         sub_wide(a: __m512d, b: __m512d) -> __m512d = _mm512_sub_pd(a, b);
@@ -247,6 +260,19 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
+    unsafe fn store_upper(self, lanes: usize, p: *mut u16, v: __m512) {
+        // SAFETY: the token, and the caller's duty; masked-out lanes are not accessed.
+        unsafe {
+            let upper = _mm512_cvtepi32_epi16(_mm512_srli_epi32::<16>(_mm512_castps_si512(v)));
+            if lanes == MAX_LANES {
+                _mm256_storeu_si256(p.cast(), upper);
+            } else {
+                _mm256_mask_storeu_epi16(p.cast(), first(lanes) as __mmask16, upper);
+            }
+        }
+    }
+
+    #[inline(always)]
     fn prefetch(self, p: *const f32) {
         // SAFETY: a prefetch accesses nothing.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }
@@ -317,6 +343,16 @@ impl Simd for Avx2 {
         };
         select(mask: __m256i, yes: __m256, no: __m256) -> __m256 =
             _mm256_blendv_ps(no, yes, _mm256_castsi256_ps(mask));
+        max_bits(a: __m256, b: __m256) -> __m256 =
+            _mm256_castsi256_ps(_mm256_max_epu32(_mm256_castps_si256(a), _mm256_castps_si256(b)));
+        round_to_upper(a: __m256) -> __m256 = {
+            let rounded = _mm256_add_epi32(_mm256_castps_si256(a), _mm256_set1_epi32(0x8000));
+            _mm256_castsi256_ps(_mm256_and_si256(rounded, _mm256_set1_epi32(-0x1_0000)))
+        };
+        pair_upper(even: __m256, odd: __m256) -> __m256 = {
+            let lower = _mm256_srli_epi32::<16>(_mm256_castps_si256(even));
+            _mm256_castsi256_ps(_mm256_blend_epi16::<0b1010_1010>(lower, _mm256_castps_si256(odd)))
+        };
         splat_wide(value: f64) -> __m256d = _mm256_set1_pd(value);
         add_wide(a: __m256d, b: __m256d) -> __m256d = _mm256_add_pd(a, b);
         sub_wide(a: __m256d, b: __m256d) -> __m256d = _mm256_sub_pd(a, b);
@@ -513,6 +549,16 @@ impl Simd for Avx2 {
             let upper = _mm256_srli_epi32::<16>(_mm256_blendv_epi8(rounded, quiet, self.nan(v)));
             let packed = _mm256_permute4x64_epi64::<0b1000>(_mm256_packus_epi32(upper, upper));
             store_halves(mask, p, _mm256_castsi256_si128(packed));
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn store_upper(self, lanes: usize, p: *mut u16, v: __m256) {
+        // SAFETY: the token, and the caller's duty.
+        unsafe {
+            let upper = _mm256_srli_epi32::<16>(_mm256_castps_si256(v));
+            let packed = _mm256_permute4x64_epi64::<0b1000>(_mm256_packus_epi32(upper, upper));
+            store_halves(first(lanes), p, _mm256_castsi256_si128(packed));
         }
     }
 

@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn panels_have_every_value_in_its_place() {
-        for isa in Isa::available() {
+        for isa in Isa::of_vectors() {
             let width = width(isa);
             for (count, depth) in [(1, 1), (9, 16), (40, 37), (17, 300), (32, 64)] {
                 // Rows side by side, and every other element with a gap behind rows.
