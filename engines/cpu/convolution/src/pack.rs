@@ -5,7 +5,9 @@ use super::naive::read;
 use super::problem::{Element, Layout, Problem};
 use super::winograd::{FREQUENCIES, transform_kernel};
 use hipdnn_cpu_simd::isa::{Isa, Kernel, MAX_LANES, Simd};
-use hipdnn_cpu_simd::tiles::{DEPTH, MAX_TERMS, Pairs, Range, TILE, TILE_BYTES, Values, split_halves, split_right};
+use hipdnn_cpu_simd::tiles::{
+    CUT, DEPTH, MAX_TERMS, Pairs, ROUNDED, Range, SCALED, TILE, TILE_BYTES, Values, split_halves, split_right,
+};
 use hipdnn_cpu_threads::Pool;
 
 /// Layout of a problem's weights.
@@ -208,17 +210,19 @@ impl Source {
             let to = memory.y().cast::<f32>().wrapping_add(unit * self.tile_panel_len(form));
             let w = memory.x();
             let kind = match form.terms {
-                1 => isa.run(TilePanel::<1, false> { source: self, form, w, unit, to }),
-                2 => isa.run(TilePanel::<2, false> { source: self, form, w, unit, to }),
-                _ => isa.run(TilePanel::<MAX_TERMS, false> { source: self, form, w, unit, to }),
+                1 => isa.run(TilePanel::<1, ROUNDED> { source: self, form, w, unit, to }),
+                2 => isa.run(TilePanel::<2, ROUNDED> { source: self, form, w, unit, to }),
+                _ => isa.run(TilePanel::<MAX_TERMS, ROUNDED> { source: self, form, w, unit, to }),
             };
-            if kind == Values::Large {
-                match form.terms {
-                    1 => isa.run(TilePanel::<1, true> { source: self, form, w, unit, to }),
-                    2 => isa.run(TilePanel::<2, true> { source: self, form, w, unit, to }),
-                    _ => isa.run(TilePanel::<MAX_TERMS, true> { source: self, form, w, unit, to }),
-                };
-            }
+            match (kind, form.terms) {
+                (Values::Ordinary, _) => return,
+                (Values::Large, 1) => isa.run(TilePanel::<1, CUT> { source: self, form, w, unit, to }),
+                (Values::Large, 2) => isa.run(TilePanel::<2, CUT> { source: self, form, w, unit, to }),
+                (Values::Large, _) => isa.run(TilePanel::<MAX_TERMS, CUT> { source: self, form, w, unit, to }),
+                (Values::Tiny, 1) => isa.run(TilePanel::<1, SCALED> { source: self, form, w, unit, to }),
+                (Values::Tiny, 2) => isa.run(TilePanel::<2, SCALED> { source: self, form, w, unit, to }),
+                (Values::Tiny, _) => isa.run(TilePanel::<MAX_TERMS, SCALED> { source: self, form, w, unit, to }),
+            };
         });
     }
 
@@ -281,18 +285,18 @@ impl TileForm {
         if self.merged { Pairs::Neighbors } else { Pairs::Halves }
     }
 
-    /// True if a panel, as [`Source::tiles`] packs it, is of ordinary values.
+    /// Kind of the values of a panel, as [`Source::tiles`] packs it.
     ///
     /// # Safety
     /// `panel` is one of `len` values.
-    pub(super) unsafe fn is_ordinary(panel: *const f32, len: usize) -> bool {
+    pub(super) unsafe fn kind(panel: *const f32, len: usize) -> Values {
         // SAFETY: the caller's duty.
-        unsafe { *panel.add(len - TILE) == 0.0 }
+        Values::of_number(unsafe { *panel.add(len - TILE) } as u8)
     }
 }
 
 /// Kernel that packs a panel of tiles.
-struct TilePanel<'a, const T: usize, const CAREFUL: bool> {
+struct TilePanel<'a, const T: usize, const HOW: u8> {
     source: &'a Source,
     form: &'a TileForm,
     w: *const u8,
@@ -301,7 +305,7 @@ struct TilePanel<'a, const T: usize, const CAREFUL: bool> {
     to: *mut f32,
 }
 
-impl<const T: usize, const CAREFUL: bool> Kernel for TilePanel<'_, T, CAREFUL> {
+impl<const T: usize, const HOW: u8> Kernel for TilePanel<'_, T, HOW> {
     type Output = Values;
 
     #[inline(always)]
@@ -344,13 +348,13 @@ impl<const T: usize, const CAREFUL: bool> Kernel for TilePanel<'_, T, CAREFUL> {
                                 s.load(lanes.as_ptr())
                             };
                             let (to, term) = (next.cast::<u16>().add(row * DEPTH), form.columns * TILE_BYTES / 2);
-                            split_halves::<S, T, CAREFUL>(s, &mut range, load, to, term);
+                            split_halves::<S, T, HOW>(s, &mut range, load, to, term);
                         }
                         next = next.wrapping_add(tiles);
                         continue;
                     }
                     let (order, from) = (form.order(), values.as_ptr());
-                    split_right::<S, T, CAREFUL>(s, &mut range, order, form.columns, places, from, next, tiles);
+                    split_right::<S, T, HOW>(s, &mut range, order, form.columns, places, from, next, tiles);
                 }
                 next = next.wrapping_add(tiles);
             }

@@ -16,7 +16,9 @@ use super::band::{Axis, inside, load_apart, load_lanes};
 use super::indirect::{interleave, turn};
 use super::problem::{Element, Layout, Shape};
 use hipdnn_cpu_simd::isa::{Kernel, MAX_LANES, Simd};
-use hipdnn_cpu_simd::tiles::{DEPTH, MAX_TERMS, Range, TILE, Values, split_halves, split_pair, split_row};
+use hipdnn_cpu_simd::tiles::{
+    CUT, DEPTH, MAX_TERMS, ROUNDED, Range, SCALED, TILE, Values, split_halves, split_pair, split_row,
+};
 
 /// Number of places whose channels are brought side by side at a time.
 const COLUMNS: usize = 16;
@@ -265,9 +267,15 @@ impl SplitImage {
 
     #[inline(always)]
     unsafe fn fill_terms<S: Simd, const T: usize>(&self, s: S, x: *const u8, at: At, to: *mut f32) -> Values {
-        let kind = s.call(Fill::<T, false> { image: self, x, at, to });
-        if kind == Values::Large {
-            s.call(Fill::<T, true> { image: self, x, at, to });
+        let kind = s.call(Fill::<T, ROUNDED> { image: self, x, at, to });
+        match kind {
+            Values::Ordinary => {}
+            Values::Large => {
+                s.call(Fill::<T, CUT> { image: self, x, at, to });
+            }
+            Values::Tiny => {
+                s.call(Fill::<T, SCALED> { image: self, x, at, to });
+            }
         }
         kind
     }
@@ -284,14 +292,14 @@ pub(super) struct At {
 }
 
 /// Kernel of [`SplitImage::fill`], compiled once for all callers.
-struct Fill<'a, const T: usize, const CAREFUL: bool> {
+struct Fill<'a, const T: usize, const HOW: u8> {
     image: &'a SplitImage,
     x: *const u8,
     at: At,
     to: *mut f32,
 }
 
-impl<const T: usize, const CAREFUL: bool> Kernel for Fill<'_, T, CAREFUL> {
+impl<const T: usize, const HOW: u8> Kernel for Fill<'_, T, HOW> {
     type Output = Values;
 
     #[inline(always)]
@@ -331,7 +339,7 @@ impl<const T: usize, const CAREFUL: bool> Kernel for Fill<'_, T, CAREFUL> {
                             copy.zero::<T>(to, left);
                             let from = source + z * strides[2] + line * strides[3] + begin * strides[4];
                             let places = Places { from, step: column_step * strides[4], count };
-                            copy.places::<S, T, CAREFUL>(s, &mut range, &places, to + left);
+                            copy.places::<S, T, HOW>(s, &mut range, &places, to + left);
                             copy.zero::<T>(to + left + count, image.pitch - left - count);
                         }
                     }
@@ -387,7 +395,7 @@ impl Copy<'_> {
 
     /// Splits the channels of some places, to those from `first` on.
     #[inline(always)]
-    unsafe fn places<S: Simd, const T: usize, const CAREFUL: bool>(
+    unsafe fn places<S: Simd, const T: usize, const HOW: u8>(
         &self,
         s: S,
         range: &mut Range<S>,
@@ -407,7 +415,7 @@ impl Copy<'_> {
                     for column in 0..if run { 1 } else { count } {
                         let load = |i: usize, lanes: usize| load_lanes(s, element, x, from + column * step + i, lanes);
                         let to = begin.add(image.value(first + column, 0));
-                        split_row::<S, T, CAREFUL>(s, range, if run { count * cg } else { cg }, load, to, term);
+                        split_row::<S, T, HOW>(s, range, if run { count * cg } else { cg }, load, to, term);
                     }
                 }
                 (Packing::Run, false) => {
@@ -422,7 +430,7 @@ impl Copy<'_> {
                         }
                         let load = |i: usize, lanes: usize| load_lanes(s, Element::F32, buffer.cast(), i, lanes);
                         let to = begin.add(image.value(first + column, 0));
-                        split_row::<S, T, CAREFUL>(s, range, columns * cg, load, to, term);
+                        split_row::<S, T, HOW>(s, range, columns * cg, load, to, term);
                         column += columns;
                     }
                 }
@@ -438,27 +446,27 @@ impl Copy<'_> {
                                 let to = begin.add(image.value(first + column, block));
                                 if element == Element::F32 && channel + DEPTH <= cg {
                                     let from = x.cast::<f32>().add(from + channel);
-                                    split_halves::<S, T, CAREFUL>(s, range, |i| s.load(from.add(i)), to, term);
+                                    split_halves::<S, T, HOW>(s, range, |i| s.load(from.add(i)), to, term);
                                 } else {
                                     let load = |i: usize| {
                                         let i = channel + i;
                                         load_lanes(s, element, x, from + i, cg.saturating_sub(i).min(S::LANES))
                                     };
-                                    split_halves::<S, T, CAREFUL>(s, range, load, to, term);
+                                    split_halves::<S, T, HOW>(s, range, load, to, term);
                                 }
                             }
                         }
                         column += columns;
                     }
                 }
-                (_, false) => self.squares::<S, T, CAREFUL>(s, range, places, first),
+                (_, false) => self.squares::<S, T, HOW>(s, range, places, first),
             }
         }
     }
 
     /// Splits the channels of some places, which are apart, in blocks: squares of channels and places are transposed.
     #[inline(always)]
-    unsafe fn squares<S: Simd, const T: usize, const CAREFUL: bool>(
+    unsafe fn squares<S: Simd, const T: usize, const HOW: u8>(
         &self,
         s: S,
         range: &mut Range<S>,
@@ -495,7 +503,7 @@ impl Copy<'_> {
                         if i < columns {
                             let to = places[i] + channel / DEPTH * image.block_step() + channel % DEPTH * 2;
                             let pair = [halves[0][i], halves[1][i]];
-                            split_pair::<S, T, CAREFUL>(s, range, pair, begin.add(to), term as isize);
+                            split_pair::<S, T, HOW>(s, range, pair, begin.add(to), term as isize);
                         }
                     }
                 }

@@ -959,3 +959,74 @@ fn empty_problems() {
         check(&case, &on_every_isa(&pool, true, true), 1);
     }
 }
+
+/// Values that products of bf16 terms would lose: the kinds of results, and finite ones, are those of plain loops.
+#[test]
+fn infinite_and_tiny_values_are_kept() {
+    let pool = Pool::new(2);
+    let shapes = [
+        shape((1, 1, 40, 20), [1, 6, 7], [1, 3, 3], ONE, [0, 1, 1], [0; 3], ONE),
+        shape((1, 1, 40, 20), [1, 6, 7], ONE, ONE, NO, [0; 3], ONE),
+    ];
+    let values = [f32::INFINITY, f32::NEG_INFINITY, f32::NAN, f32::MAX, f32::MIN_POSITIVE * 1.7, 1e30];
+    for (shape, value) in shapes.iter().flat_map(|shape| values.map(|value| (shape, value))) {
+        for (of_weights, order) in [(false, Order::Packed), (false, Order::ChannelsLast), (true, Order::Packed)] {
+            let mut random = Random::new(1);
+            let mut problem = Problem {
+                shape: shape.clone(),
+                x: Layout::packed(Element::F32, [0; 5]),
+                w: Layout::packed(Element::F32, [0; 5]),
+                y: Layout::packed(Element::F32, [0; 5]),
+                epilogue: Vec::new(),
+                constant_weights: true,
+                winograd: false,
+            };
+            problem.x = order.layout(Element::F32, problem.x_sizes());
+            problem.w = Layout::packed(Element::F32, problem.w_sizes());
+            problem.y = order.layout(Element::F32, problem.y_sizes());
+            let mut x = Tensor::random(problem.x, problem.x_sizes(), false, &mut random);
+            let mut w = Tensor::random(problem.w, problem.w_sizes(), false, &mut random);
+            // A tiny value is the largest of its tensor.
+            let changed = if of_weights { &mut w } else { &mut x };
+            let scale = if value.abs() < 1e-30 { value } else { 1.0 };
+            for at in places(changed.sizes) {
+                let scaled = changed.get(at) as f32 * scale;
+                changed.put(at, scaled);
+            }
+            // The middle tap: other ones meet the padding, whose zeros are no numbers times an infinity.
+            let middle = if of_weights { shape.kernel.map(|size| size / 2) } else { [0, 2, 3] };
+            changed.put([0, 3, middle[0], middle[1], middle[2]], value);
+            let (dense_x, dense_w) = (x.dense(), w.dense());
+            for isa in Isa::available() {
+                for algorithm in Algorithm::all(&problem, 2, isa) {
+                    let plan = ConvolutionPlan::with_algorithm(&problem, 2, isa, algorithm);
+                    if !plan.algorithm().starts_with("matrix tiles") {
+                        continue;
+                    }
+                    let mut y = Tensor::new(problem.y, problem.y_sizes(), false);
+                    let mut workspace = Guarded::new(plan.workspace_bytes(), false, 0xff);
+                    let mut prepared = hipdnn_cpu_simd::scratch::AlignedBuffer::new(plan.prepared_len());
+                    // SAFETY: the weights are as the problem says.
+                    unsafe { plan.prepare(w.memory.data, &mut prepared, &pool) };
+                    let args = Args {
+                        x: x.memory.data,
+                        weights: Weights::Prepared(&prepared),
+                        y: y.memory.data,
+                        operands: &[],
+                        workspace: workspace.bytes().as_mut_ptr(),
+                    };
+                    // SAFETY: the tensors are as the problem says, and nobody else has them.
+                    unsafe { plan.run(&pool, &args) };
+                    for at in places(problem.y_sizes()) {
+                        let (sum, magnitude) = reference(shape, &dense_x, &dense_w, at);
+                        let (got, want) = (y.get(at), f64::from(sum as f32));
+                        let bound = (shape.depth() + 3) as f64 * UNIT * magnitude + f64::from(f32::from_bits(1));
+                        let same = got == want || got.is_nan() && want.is_nan() || (got - sum).abs() <= bound;
+                        let name = plan.algorithm();
+                        assert!(same, "{name} {isa}, {value:e} of weights {of_weights}: {got} for {sum} at {at:?}");
+                    }
+                }
+            }
+        }
+    }
+}

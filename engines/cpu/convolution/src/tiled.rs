@@ -337,7 +337,7 @@ impl Kernel for Unit<'_, Tiled> {
                 let mut panel = at.panels.start;
                 while panel < at.panels.end {
                     let weights = self.weights.wrapping_add((at.group * panels + panel) * plan.panel_len());
-                    let ordinary = image == Values::Ordinary && TileForm::is_ordinary(weights, plan.panel_len());
+                    let kind = TileForm::kind(weights, plan.panel_len());
                     let mut place = block;
                     while place < end {
                         let rows = if end - place > TILE { 2 } else { 1 };
@@ -354,13 +354,14 @@ impl Kernel for Unit<'_, Tiled> {
                             term: plan.image.term_bytes(),
                             step: plan.image.step_bytes(),
                             order: plan.form().order(),
+                            scale: image.scale() * kind.scale(),
                             b: weights.cast(),
                             c: at.sums.wrapping_add(column),
                             to: 4 * plan.pitch(),
                         };
                         #[cfg(target_arch = "x86_64")]
                         match &tiles {
-                            Some(tiles) if ordinary => {
+                            Some(tiles) if (image, kind) == (Values::Ordinary, Values::Ordinary) => {
                                 hipdnn_cpu_simd::tiles::multiply(tiles, &job, plan.terms, (rows, plan.columns));
                             }
                             _ => multiply_plain(s, &job, plan.terms, (rows, plan.columns)),

@@ -15,7 +15,8 @@ use super::tiled::{WEIGHT_BYTES, product_cycles, terms};
 use super::units::{InUnits, Unit};
 use hipdnn_cpu_simd::isa::{Isa, Kernel, Simd};
 use hipdnn_cpu_simd::tiles::{
-    DEPTH, MAX_TERMS, Pairs, Range, TILE, TILE_BYTES, TileProduct, Values, multiply_plain, split_pair,
+    CUT, DEPTH, MAX_TERMS, Pairs, ROUNDED, Range, SCALED, TILE, TILE_BYTES, TileProduct, Values, multiply_plain,
+    split_pair,
 };
 
 /// Places of a pair of tiles of columns.
@@ -245,7 +246,7 @@ impl Kernel for Unit<'_, TiledPlanes> {
             let mut panel = at.panels.start;
             while panel < at.panels.end {
                 let weights = self.weights.wrapping_add((at.group * panels + panel) * plan.panel_len());
-                let ordinary = image == Values::Ordinary && TileForm::is_ordinary(weights, plan.panel_len());
+                let kind = TileForm::kind(weights, plan.panel_len());
                 let mut place = 0;
                 while place < at.count {
                     let job = TileProduct {
@@ -259,6 +260,7 @@ impl Kernel for Unit<'_, TiledPlanes> {
                         term: plan.rows * TILE_BYTES,
                         step: plan.terms * plan.rows * TILE_BYTES,
                         order: Pairs::Halves,
+                        scale: image.scale() * kind.scale(),
                         b: at.copied.cast::<u8>().wrapping_add(place / PAIR * plan.pair_bytes()),
                         c: at.sums,
                         to: 4 * PAIR,
@@ -266,7 +268,9 @@ impl Kernel for Unit<'_, TiledPlanes> {
                     let size = (plan.rows, 2);
                     #[cfg(target_arch = "x86_64")]
                     match &tiles {
-                        Some(tiles) if ordinary => hipdnn_cpu_simd::tiles::multiply(tiles, &job, plan.terms, size),
+                        Some(tiles) if (image, kind) == (Values::Ordinary, Values::Ordinary) => {
+                            hipdnn_cpu_simd::tiles::multiply(tiles, &job, plan.terms, size)
+                        }
                         _ => multiply_plain(s, &job, plan.terms, size),
                     }
                     #[cfg(not(target_arch = "x86_64"))]
@@ -284,9 +288,15 @@ impl Unit<'_, TiledPlanes> {
     /// Copies the unit's input.
     #[inline(always)]
     unsafe fn copy_terms<S: Simd, const T: usize>(&self, s: S, at: &Place) -> Values {
-        let kind = s.call(CopyTerms::<T, false> { unit: self, at });
-        if kind == Values::Large {
-            s.call(CopyTerms::<T, true> { unit: self, at });
+        let kind = s.call(CopyTerms::<T, ROUNDED> { unit: self, at });
+        match kind {
+            Values::Ordinary => {}
+            Values::Large => {
+                s.call(CopyTerms::<T, CUT> { unit: self, at });
+            }
+            Values::Tiny => {
+                s.call(CopyTerms::<T, SCALED> { unit: self, at });
+            }
         }
         kind
     }
@@ -385,12 +395,12 @@ impl Unit<'_, TiledPlanes> {
 }
 
 /// Kernel that copies a unit's input, compiled once for all callers.
-struct CopyTerms<'a, const T: usize, const CAREFUL: bool> {
+struct CopyTerms<'a, const T: usize, const HOW: u8> {
     unit: &'a Unit<'a, TiledPlanes>,
     at: &'a Place,
 }
 
-impl<const T: usize, const CAREFUL: bool> Kernel for CopyTerms<'_, T, CAREFUL> {
+impl<const T: usize, const HOW: u8> Kernel for CopyTerms<'_, T, HOW> {
     type Output = Values;
 
     #[inline(always)]
@@ -441,7 +451,7 @@ impl<const T: usize, const CAREFUL: bool> Kernel for CopyTerms<'_, T, CAREFUL> {
                             }
                             let to = to.add(place / TILE * TILE_BYTES / 2 + pair * DEPTH + place % TILE * 2);
                             let term = (TILE_BYTES as isize).wrapping_neg();
-                            split_pair::<S, T, CAREFUL>(s, &mut range, values, to, term);
+                            split_pair::<S, T, HOW>(s, &mut range, values, to, term);
                             place += S::LANES;
                         }
                     }

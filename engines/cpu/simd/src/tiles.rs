@@ -8,8 +8,8 @@
 //! splitting of G. Henry, P. Tang, A. Heinecke, Leveraging the bfloat16 artificial intelligence datatype for higher-precision
 //! computations (arXiv:1904.06376).
 //!
-//! Values that are infinite or no numbers have no such terms, and those of which all are tiny lose digits: [`Range`] tells, and
-//! [`multiply_plain`] multiplies what they were split into with vectors.
+//! Values that are infinite or no numbers have no such terms, and those of which all are tiny lose digits: [`Range`] tells, they are
+//! split another way, and [`multiply_plain`] multiplies the terms with vectors.
 
 #[cfg(target_arch = "x86_64")]
 use crate::isa::Tiles;
@@ -25,18 +25,31 @@ pub const TILE: usize = 16;
 pub const DEPTH: usize = 32;
 /// Bytes of a tile.
 pub const TILE_BYTES: usize = 1024;
+/// Binary exponent, negated, below which all values have to be for terms to be lost.
+const TINY: u32 = 100;
 /// Maximum number of terms of a value.
 pub const MAX_TERMS: usize = 3;
 
-/// Splits the lanes into `T` terms, whose lower 16 bits are zero. `CAREFUL`: terms are cut off instead of rounded, so that the largest
+/// Way of splitting: each term is the nearest one.
+pub const ROUNDED: u8 = 0;
+/// Way of splitting [`Values::Large`].
+pub const CUT: u8 = 1;
+/// Way of splitting [`Values::Tiny`]: rounded, after a multiplication by 2¹⁰⁰, which [`Values::scale`] takes back.
+pub const SCALED: u8 = 2;
+
+/// Splits the lanes into `T` terms, whose lower 16 bits are zero. `CUT`: terms are cut off instead of rounded, so that the largest
 /// finite values keep their digits, infinities have an infinite first term and NaN a NaN among theirs.
 #[inline(always)]
-pub fn split<S: Simd, const T: usize, const CAREFUL: bool>(s: S, value: S::V) -> [S::V; T] {
-    let mut terms = [value; T];
-    // Quiet: what a NaN is told by may be in its lower half.
-    let mut rest = if CAREFUL { s.add(value, s.splat(0.0)) } else { value };
+pub fn split<S: Simd, const T: usize, const HOW: u8>(s: S, value: S::V) -> [S::V; T] {
+    let mut rest = match HOW {
+        // Quiet: what a NaN is told by may be in its lower half.
+        CUT => s.add(value, s.splat(0.0)),
+        SCALED => s.mul(value, s.splat(f32::from_bits((127 + TINY) << 23))),
+        _ => value,
+    };
+    let mut terms = [rest; T];
     for term in terms.iter_mut().take(T - 1) {
-        *term = if CAREFUL { cut(s, rest) } else { s.round_to_upper(rest) };
+        *term = if HOW == CUT { cut(s, rest) } else { s.round_to_upper(rest) };
         rest = s.sub(rest, *term);
     }
     terms[T - 1] = rest;
@@ -99,7 +112,7 @@ impl<S: Simd> Range<S> {
     pub fn kind(&self, s: S) -> Values {
         /// Bits of the smallest value that is rounded to an infinite term, and of the smallest largest one whose terms are not lost.
         const TOO_LARGE: u32 = 0x7f7f_8000;
-        const TOO_SMALL: u32 = 0x0d80_0000;
+        const TOO_SMALL: u32 = (127 - TINY) << 23;
         let mut lanes = [0f32; MAX_LANES];
         // SAFETY: the array takes the widest vector.
         unsafe { s.store(lanes.as_mut_ptr(), self.0) };
@@ -117,10 +130,22 @@ impl<S: Simd> Range<S> {
 pub enum Values {
     /// Their terms say it all.
     Ordinary,
-    /// All of them are so small that terms are lost on tiles.
+    /// All of them are so small that terms are lost: they have to be [`SCALED`].
     Tiny,
-    /// Some are infinite, no numbers, or rounded to infinity: they have to be split with care.
+    /// Some are infinite, no numbers, or rounded to infinity: terms have to be [`CUT`].
     Large,
+}
+
+impl Values {
+    /// Factor of products with terms of such values.
+    pub fn scale(self) -> f32 {
+        if self == Values::Tiny { f32::from_bits((127 - TINY) << 23) } else { 1.0 }
+    }
+
+    /// Kind of a number that `self as u8` gave.
+    pub fn of_number(number: u8) -> Values {
+        [Values::Ordinary, Values::Tiny, Values::Large][usize::from(number.min(2))]
+    }
 }
 
 /// Writes the terms of `count` values behind each other, those of a term `plane` apart from the next. Whole vectors are written, with
@@ -129,7 +154,7 @@ pub enum Values {
 /// # Safety
 /// `load` may be called for all values; `count` values, rounded up to whole vectors, can be written at each term's place.
 #[inline(always)]
-pub unsafe fn split_row<S: Simd, const T: usize, const CAREFUL: bool>(
+pub unsafe fn split_row<S: Simd, const T: usize, const HOW: u8>(
     s: S,
     range: &mut Range<S>,
     count: usize,
@@ -141,7 +166,7 @@ pub unsafe fn split_row<S: Simd, const T: usize, const CAREFUL: bool>(
     while i < count {
         let value = load(i, S::LANES.min(count - i));
         range.add(s, value);
-        let terms = split::<S, T, CAREFUL>(s, value);
+        let terms = split::<S, T, HOW>(s, value);
         for (term, value) in terms.into_iter().enumerate() {
             // SAFETY: the caller's duty.
             unsafe { s.store_upper(S::LANES, to.add(term * plane + i), value) };
@@ -158,7 +183,7 @@ pub unsafe fn split_row<S: Simd, const T: usize, const CAREFUL: bool>(
 /// `depth` rows of `columns·TILE` values, side by side, can be read at `from`; there is room for the tiles at `to`.
 #[inline(always)]
 #[expect(clippy::too_many_arguments, reason = "a matrix, its sizes and order, and where its tiles go")]
-pub unsafe fn split_right<S: Simd, const T: usize, const CAREFUL: bool>(
+pub unsafe fn split_right<S: Simd, const T: usize, const HOW: u8>(
     s: S,
     range: &mut Range<S>,
     order: Pairs,
@@ -187,7 +212,7 @@ pub unsafe fn split_right<S: Simd, const T: usize, const CAREFUL: bool>(
             let (even, odd) = (value(tile * DEPTH + even), value(tile * DEPTH + odd));
             range.add(s, even);
             range.add(s, odd);
-            let (even, odd) = (split::<S, T, CAREFUL>(s, even), split::<S, T, CAREFUL>(s, odd));
+            let (even, odd) = (split::<S, T, HOW>(s, even), split::<S, T, HOW>(s, odd));
             for term in 0..T {
                 let at = ((T - 1 - term) * columns + column / TILE) * TILE * TILE + column % TILE;
                 // SAFETY: the caller's duty: the tile's row.
@@ -205,7 +230,7 @@ pub unsafe fn split_right<S: Simd, const T: usize, const CAREFUL: bool>(
 /// # Safety
 /// `load` may be called for all values; [`DEPTH`] values can be written at each term's place.
 #[inline(always)]
-pub unsafe fn split_halves<S: Simd, const T: usize, const CAREFUL: bool>(
+pub unsafe fn split_halves<S: Simd, const T: usize, const HOW: u8>(
     s: S,
     range: &mut Range<S>,
     load: impl Fn(usize) -> S::V,
@@ -215,7 +240,7 @@ pub unsafe fn split_halves<S: Simd, const T: usize, const CAREFUL: bool>(
     let mut i = 0;
     while i < TILE {
         // SAFETY: the caller's duty.
-        unsafe { split_pair::<S, T, CAREFUL>(s, range, [load(i), load(i + TILE)], to.add(2 * i), plane as isize) };
+        unsafe { split_pair::<S, T, HOW>(s, range, [load(i), load(i + TILE)], to.add(2 * i), plane as isize) };
         i += S::LANES;
     }
 }
@@ -225,7 +250,7 @@ pub unsafe fn split_halves<S: Simd, const T: usize, const CAREFUL: bool>(
 /// # Safety
 /// Two values for each lane can be written at each term's place.
 #[inline(always)]
-pub unsafe fn split_pair<S: Simd, const T: usize, const CAREFUL: bool>(
+pub unsafe fn split_pair<S: Simd, const T: usize, const HOW: u8>(
     s: S,
     range: &mut Range<S>,
     pair: [S::V; 2],
@@ -234,7 +259,7 @@ pub unsafe fn split_pair<S: Simd, const T: usize, const CAREFUL: bool>(
 ) {
     range.add(s, pair[0]);
     range.add(s, pair[1]);
-    let (even, odd) = (split::<S, T, CAREFUL>(s, pair[0]), split::<S, T, CAREFUL>(s, pair[1]));
+    let (even, odd) = (split::<S, T, HOW>(s, pair[0]), split::<S, T, HOW>(s, pair[1]));
     for term in 0..T {
         // SAFETY: the caller's duty.
         unsafe { s.store(to.offset(term as isize * plane).cast(), s.pair_upper(even[term], odd[term])) };
@@ -266,6 +291,8 @@ pub struct TileProduct {
     pub step: usize,
     /// Order of both sides' places of the sum.
     pub order: Pairs,
+    /// Factor of the sums, of [`multiply_plain`] alone.
+    pub scale: f32,
     /// Right side: for each step for each tap its tiles, as of [`split_right`].
     pub b: *const u8,
     /// Sums.
@@ -531,7 +558,10 @@ pub unsafe fn multiply_plain<S: Simd>(s: S, job: &TileProduct, terms: usize, (ro
             }
         }
         for (row, sums) in sums.iter().take(rows * TILE).enumerate() {
-            sums.as_ptr().copy_to_nonoverlapping(job.c.byte_add(row * job.to), width);
+            let to = job.c.byte_add(row * job.to);
+            for (column, sum) in sums.iter().take(width).enumerate() {
+                *to.add(column) = sum * job.scale;
+            }
         }
     }
 }
@@ -562,7 +592,7 @@ mod tests {
     use crate::isa::{Isa, Kernel};
 
     /// A product of `rows` by `columns` tiles with the left side's taps some rows apart, computed with vectors or on tiles.
-    struct Case<'a, const T: usize, const CAREFUL: bool> {
+    struct Case<'a, const T: usize, const HOW: u8> {
         size: (usize, usize),
         depth: usize,
         left: &'a [f32],
@@ -573,7 +603,7 @@ mod tests {
 
     const TAPS: usize = 2;
 
-    impl<const T: usize, const CAREFUL: bool> Kernel for Case<'_, T, CAREFUL> {
+    impl<const T: usize, const HOW: u8> Kernel for Case<'_, T, HOW> {
         type Output = (Vec<f32>, [Values; 2]);
         #[inline(always)]
         fn run<S: Simd>(self, s: S) -> Self::Output {
@@ -590,12 +620,12 @@ mod tests {
             unsafe {
                 let load =
                     |i: usize, lanes: usize| s.load_masked(s.mask(crate::isa::first(lanes)), self.left.as_ptr().add(i));
-                split_row::<S, T, CAREFUL>(s, &mut of_left, self.left.len(), load, a.as_mut_ptr(), plane);
+                split_row::<S, T, HOW>(s, &mut of_left, self.left.len(), load, a.as_mut_ptr(), plane);
                 for tap in 0..TAPS {
                     let from = self.right.as_ptr().add(tap * self.depth * columns);
                     let tiles = T * self.size.1 * TILE_BYTES;
                     let to = b.as_mut_ptr().cast::<u8>().add(tap * tiles);
-                    split_right::<S, T, CAREFUL>(
+                    split_right::<S, T, HOW>(
                         s,
                         &mut of_right,
                         Pairs::Neighbors,
@@ -617,6 +647,7 @@ mod tests {
                     term: 2 * plane,
                     step: 2 * DEPTH,
                     order: Pairs::Neighbors,
+                    scale: 1.0,
                     b: b.as_ptr().cast(),
                     c: c.as_mut_ptr(),
                     to: 4 * columns,
@@ -640,7 +671,7 @@ mod tests {
                     Vec::from_iter((0..count).map(|_| f32::from_bits((random.f32() * 2.0 - 1.0).to_bits() & mask)))
                 };
                 let (left, right) = (values((rows + TAPS) * depth), values(TAPS * depth * columns));
-                let case = Case::<T, false> { size, depth, left: &left, right: &right, on_tiles, isa };
+                let case = Case::<T, ROUNDED> { size, depth, left: &left, right: &right, on_tiles, isa };
                 let (got, kinds) = isa.run(case);
                 assert_eq!(kinds, [Values::Ordinary; 2]);
                 for row in 0..rows {
@@ -695,7 +726,7 @@ mod tests {
                 right[TILE] = 1.0;
                 right[3 * TILE + TILE] = 1.0;
                 let size = (1, 1);
-                let case = Case::<3, true> { size, depth: 3, left: &left, right: &right, on_tiles: false, isa };
+                let case = Case::<3, CUT> { size, depth: 3, left: &left, right: &right, on_tiles: false, isa };
                 let (got, [kind_of_left, _]) = isa.run(case);
                 assert_eq!(kind_of_left, kind, "{isa}, {value:e}");
                 // Terms have no digits below this.
