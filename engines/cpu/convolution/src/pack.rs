@@ -353,7 +353,7 @@ impl<const T: usize, const HOW: u8> Kernel for TilePanel<'_, T, HOW> {
                         next = next.wrapping_add(tiles);
                         continue;
                     }
-                    let (order, from) = (form.order(), values.as_ptr());
+                    let (order, from) = (form.order(), (values.as_ptr(), width));
                     split_right::<S, T, HOW>(s, &mut range, order, form.columns, places, from, next, tiles);
                 }
                 next = next.wrapping_add(tiles);

@@ -2,12 +2,14 @@
 //!
 //! [`activation`] is shared by the epilogues of convolutions and kernels of rows, [`sums`], [`normalize`] and [`norm_lines`] by
 //! kernels of rows and of normalizations. [`attention`] has the products and the softmax of blocks that lie in the cache,
-//! [`few_rows`] products of a few rows, [`transpose`] copies whose rows become columns.
+//! [`product`] matrix products,
+//! [`few_rows`] those of a few rows, [`transpose`] copies whose rows become columns.
 
 pub mod activation;
 pub mod attention;
 pub mod few_rows;
 pub mod norm_lines;
 pub mod normalize;
+pub mod product;
 pub mod sums;
 pub mod transpose;

@@ -180,7 +180,7 @@ pub unsafe fn split_row<S: Simd, const T: usize, const HOW: u8>(
 /// term comes first, as products need them. `order` says which places are pairs.
 ///
 /// # Safety
-/// `depth` rows of `columns·TILE` values, side by side, can be read at `from`; there is room for the tiles at `to`.
+/// `depth` rows of `columns·TILE` values, of this distance, can be read; there is room for the tiles at `to`.
 #[inline(always)]
 #[expect(clippy::too_many_arguments, reason = "a matrix, its sizes and order, and where its tiles go")]
 pub unsafe fn split_right<S: Simd, const T: usize, const HOW: u8>(
@@ -189,7 +189,7 @@ pub unsafe fn split_right<S: Simd, const T: usize, const HOW: u8>(
     order: Pairs,
     columns: usize,
     depth: usize,
-    from: *const f32,
+    (from, pitch): (*const f32, usize),
     to: *mut u8,
     step: usize,
 ) {
@@ -203,7 +203,7 @@ pub unsafe fn split_right<S: Simd, const T: usize, const HOW: u8>(
             let value = |place: usize| {
                 if place < depth {
                     // SAFETY: the caller's duty.
-                    unsafe { s.load(from.add(place * width + column)) }
+                    unsafe { s.load(from.add(place * pitch + column)) }
                 } else {
                     s.splat(0.0)
                 }
@@ -631,7 +631,7 @@ mod tests {
                         Pairs::Neighbors,
                         self.size.1,
                         self.depth,
-                        from,
+                        (from, columns),
                         to,
                         TAPS * tiles,
                     );

@@ -15,12 +15,12 @@ use hipdnn_engine_core::ops::NUMBERS;
 use hipdnn_schemas::{DataType, Graph, Matmul, PointwiseMode, Tensor, TensorUid};
 
 use super::lines::Lines;
-use super::product::{self, DEPTH, Factor, MAX_COLUMNS, Product, Sink};
 use super::view::Walk;
 use super::{LibraryKernel, LibraryOp, Panels, Preparation, Recipe};
 use crate::geometry::broadcast;
 use crate::pointwise::{Arg, Compiled, ComputeType, InputView, SLOTS, Storage, Value, View, copy};
 use crate::work::{Elementwise, Input, Work};
+use hipdnn_cpu_kernels::product::{self, DEPTH, Factor, MAX_COLUMNS, Product, Sink};
 
 /// Types of the factors, in any mix.
 pub const TYPES: &[DataType] =

@@ -12,7 +12,6 @@ pub mod layernorm;
 pub(crate) mod lines;
 pub mod matmul;
 pub mod normalization;
-pub mod product;
 pub mod reduction;
 pub mod resample;
 pub mod rmsnorm;

@@ -5,11 +5,11 @@ use std::ops::Range;
 
 use super::Forward;
 use super::direct::Direct;
-use crate::nodes::product::{DEPTH, Factor, Product, Sink};
 use crate::nodes::view::Walk;
 use crate::nodes::{LibraryKernel, Recipe};
 use crate::pointwise::Storage;
 use hipdnn_cpu_convolution::{Element, Layout, Shape};
+use hipdnn_cpu_kernels::product::{DEPTH, Factor, Product, Sink};
 use hipdnn_cpu_simd::isa::Isa;
 use hipdnn_cpu_threads::Pool;
 

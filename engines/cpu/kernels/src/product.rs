@@ -6,12 +6,14 @@
 //! of small results are cut into parts of a size that does not depend on the number of threads, which are added in
 //! order.
 
+mod on_tiles;
 mod tile;
 
 use hipdnn_cpu_simd::isa::{Isa, Kernel, MAX_LANES, Simd};
 use hipdnn_cpu_simd::scratch::lines;
 use hipdnn_cpu_threads::Pool;
 
+use on_tiles::OnTiles;
 use tile::{Job, LINE, PANEL};
 
 /// Number of products that are summed between two gatherings.
@@ -44,6 +46,11 @@ const MAX_WIDTH: usize = PANEL * MAX_LANES;
 
 /// Maximum number of values that a sink is given at a time.
 pub const MAX_COLUMNS: usize = PANELS * MAX_WIDTH;
+
+/// Minimum numbers of rows of a block, of places of the sum and of columns that matrix tiles are worth.
+const TILE_ROWS: usize = 96;
+const TILE_DEPTH: usize = 48;
+const TILE_COLUMNS: usize = 24;
 
 /// Number of tiles of rows up to which the right side is read where it lies: to gather it takes as long as to
 /// multiply it by a tile or two.
@@ -130,7 +137,9 @@ impl Product {
         let block_of = |blocks: usize| rows.div_ceil(blocks.max(1)).next_multiple_of(tall).min(rows.max(1));
         let count = |block: usize, panels: usize| batch * rows.div_ceil(block) * all.div_ceil(panels);
         let most = if tile::wants_panels(isa.lanes()) { WIDE } else { PANELS };
-        let (mut block, mut panels) = (block_of(rows.div_ceil(ROWS)), most.min(all));
+        // On matrix tiles the right side is split once for all rows of a block.
+        let most_rows = if isa.has_tiles() { 2 * ROWS } else { ROWS };
+        let (mut block, mut panels) = (block_of(rows.div_ceil(most_rows)), most.min(all));
         // Columns first, as rows are not gathered once more for them where they are read as they lie.
         while count(block, panels) < threads * EACH && threads > 1 && block * panels * width * depth >= 2 * WORTH {
             match (panels > 2, block > 2 * tall) {
@@ -168,9 +177,19 @@ impl Product {
         self.block * self.pitch()
     }
 
-    /// Scratch of a worker, in `f32` values: the block, panels of both factors, the sink's.
+    /// Scratch of a worker, in `f32` values: the block, panels of both factors, their terms on matrix tiles, the sink's.
     fn slot(&self) -> usize {
-        self.block_len() + self.block * DEPTH + self.panels.min(PANELS) * self.width() * DEPTH + self.spare
+        self.block_len() + self.panels_len() + if self.on_tiles() { OnTiles::len(self.block) } else { 0 } + self.spare
+    }
+
+    /// Panels of both factors, in `f32` values.
+    fn panels_len(&self) -> usize {
+        (self.block * DEPTH + self.panels.min(PANELS) * self.width() * DEPTH).next_multiple_of(LINE)
+    }
+
+    /// True if blocks are multiplied on matrix tiles: they have rows and places of the sum enough to split the right side for.
+    fn on_tiles(&self) -> bool {
+        self.isa.has_tiles() && self.block >= TILE_ROWS && self.depth >= TILE_DEPTH && self.columns >= TILE_COLUMNS
     }
 
     fn blocks(&self) -> (usize, usize) {
@@ -298,13 +317,18 @@ impl Kernel for Unit<'_> {
         let (a_panels, b_panels) = (self.panels, self.panels.wrapping_add(product.block * DEPTH));
         // SAFETY: the factors' places are the product's.
         let (left, right) = unsafe { (self.a.in_place(batch, start, row), self.b.in_place(batch, start, column)) };
-        let left = left.filter(|(_, [of_sum, of_result])| *of_sum == 1 && tile::takes_rows(S::LANES, *of_result));
+        let takes = |of_result: usize| product.on_tiles() || tile::takes_rows(S::LANES, of_result);
+        let left = left.filter(|(_, [of_sum, of_result])| *of_sum == 1 && takes(*of_result));
         let tiles = Tiles::of(rows, tile::tallest(S::LANES));
-        let pairs = tiles.tallest() <= tile::tallest_of_two(S::LANES);
+        let pairs = !product.on_tiles() && tiles.tallest() <= tile::tallest_of_two(S::LANES);
         let ready = self.b.panels();
         let right = right.filter(|(_, [_, of_result])| *of_result == 1 && tiles.count <= IN_PLACE && ready.is_none());
         // Columns that are read where they lie: whole panels.
         let placed = if right.is_some() { columns / width * width } else { 0 };
+        let mut on_tiles = None;
+        if product.on_tiles() && left.is_some() {
+            on_tiles = OnTiles::new(product.isa, rows, self.panels.wrapping_add(product.panels_len()));
+        }
         let mut k = start;
         // SAFETY: the panels have room for `DEPTH` steps of the block's rows and of `PANELS` whole panels, or all that it has, the
         // block for all of its rows and columns; the factors' places are the product's, and panels that come ready are whole.
@@ -315,6 +339,9 @@ impl Kernel for Unit<'_> {
                     for (i, count) in tiles.each() {
                         self.a.gather(batch, (k, depth), (row + i, count), count, a_panels.wrapping_add(i * DEPTH));
                     }
+                }
+                if let (Some(on_tiles), Some((a, [_, of_result]))) = (&mut on_tiles, left) {
+                    on_tiles.split(s, a.wrapping_add(k - start), of_result, depth);
                 }
                 let mut j = 0;
                 // Columns up to here, from `group` on, are gathered.
@@ -352,6 +379,11 @@ impl Kernel for Unit<'_> {
                     let ahead = ready
                         .filter(|_| then_k < end)
                         .map(|panels| panels.wrapping_add((column + then_j) * product.depth + then_k * width));
+                    if let Some(on_tiles) = &on_tiles {
+                        on_tiles.multiply(s, (b, pitch, panel), [depth, count], (sums.wrapping_add(j), to), k != start);
+                        j += count;
+                        continue;
+                    }
                     for (tile, (i, height)) in tiles.each().enumerate() {
                         let (a, row, step) = match left {
                             Some((a, [_, of_result])) => (a.wrapping_add(i * of_result + k - start), of_result, 1),

@@ -1,0 +1,215 @@
+//! A block of a product on matrix tiles: rows of the left side are split into bf16 terms once for all columns, a panel of the right
+//! side when its turn comes.
+
+use super::DEPTH;
+use hipdnn_cpu_simd::isa::{Isa, Kernel, Simd, first};
+use hipdnn_cpu_simd::tiles::{
+    CUT, DEPTH as STEP, MAX_TERMS, Pairs, ROUNDED, Range, SCALED, TILE, TILE_BYTES, TileProduct, Values,
+    multiply_plain, split_halves, split_right,
+};
+
+/// Rows, and columns, of a pair of tiles.
+const PAIR: usize = 2 * TILE;
+/// Steps of the sum between two splittings.
+const STEPS: usize = DEPTH / STEP;
+/// Bytes of a step's terms of a pair of tiles.
+const PAIR_BYTES: usize = MAX_TERMS * 2 * TILE_BYTES;
+
+/// A block, and its scratch memory.
+pub(super) struct OnTiles {
+    isa: Isa,
+    rows: usize,
+    left: *mut u8,
+    right: *mut u8,
+    sums: *mut f32,
+    kind: Values,
+}
+
+impl OnTiles {
+    /// Size of the scratch memory of a block of `rows` rows, in `f32` values.
+    pub(super) fn len(rows: usize) -> usize {
+        (rows.div_ceil(PAIR) + 1) * STEPS * PAIR_BYTES / size_of::<f32>() + PAIR * PAIR
+    }
+
+    /// Makes the block; none without matrix tiles. `scratch` has [`OnTiles::len`] values and begins on a cache line.
+    pub(super) fn new(isa: Isa, rows: usize, scratch: *mut f32) -> Option<OnTiles> {
+        let left = scratch.cast::<u8>();
+        let right = left.wrapping_add(rows.div_ceil(PAIR) * STEPS * PAIR_BYTES);
+        let sums = right.wrapping_add(STEPS * PAIR_BYTES).cast();
+        isa.has_tiles().then_some(OnTiles { isa, rows, left, right, sums, kind: Values::Ordinary })
+    }
+
+    /// Splits the left side: `depth` values of each row, at most [`DEPTH`], rows `stride` values apart.
+    ///
+    /// # Safety
+    /// The rows' values can be read; the scratch memory is this block's.
+    #[inline(always)]
+    pub(super) unsafe fn split<S: Simd>(&mut self, s: S, a: *const f32, stride: usize, depth: usize) {
+        let block = &*self;
+        let kind = s.call(SplitLeft::<ROUNDED> { block, a, stride, depth });
+        match kind {
+            Values::Ordinary => {}
+            Values::Large => {
+                s.call(SplitLeft::<CUT> { block, a, stride, depth });
+            }
+            Values::Tiny => {
+                s.call(SplitLeft::<SCALED> { block, a, stride, depth });
+            }
+        }
+        self.kind = kind;
+    }
+
+    /// Multiplies the left side with a panel of columns, and adds to the result if `add`, else writes it. `right`: address of the panel,
+    /// distance of places of the sum, and of panels; `size`: places of the sum, and columns, at most a panel's; `result`: address, and
+    /// distance of rows.
+    ///
+    /// # Safety
+    /// A whole panel of [`PAIR`] columns can be read, and the block's rows of the result read and written.
+    #[inline(always)]
+    pub(super) unsafe fn multiply<S: Simd>(
+        &self,
+        s: S,
+        (right, pitch, _): (*const f32, usize, usize),
+        [depth, columns]: [usize; 2],
+        (to, stride): (*mut f32, usize),
+        add: bool,
+    ) {
+        let kind = s.call(SplitRight::<ROUNDED> { block: self, right, pitch, depth });
+        match kind {
+            Values::Ordinary => {}
+            Values::Large => {
+                s.call(SplitRight::<CUT> { block: self, right, pitch, depth });
+            }
+            Values::Tiny => {
+                s.call(SplitRight::<SCALED> { block: self, right, pitch, depth });
+            }
+        }
+        #[cfg(target_arch = "x86_64")]
+        let tiles = self.isa.tiles().map(|token| token.configure());
+        let no_offset = 0;
+        let steps = depth.div_ceil(STEP);
+        let mut row = 0;
+        while row < self.rows {
+            let count = PAIR.min(self.rows - row);
+            let job = TileProduct {
+                taps: &raw const no_offset,
+                count: 1,
+                depth,
+                steps,
+                a: self.left.wrapping_add(row / PAIR * STEPS * PAIR_BYTES),
+                row: 2 * STEP,
+                second: TILE_BYTES,
+                term: 2 * TILE_BYTES,
+                step: PAIR_BYTES,
+                order: Pairs::Halves,
+                scale: self.kind.scale() * kind.scale(),
+                b: self.right,
+                c: self.sums,
+                to: PAIR * size_of::<f32>(),
+            };
+            let size = (count.div_ceil(TILE), 2);
+            // SAFETY: the terms of both sides, zeros behind the last place of the sum, and the scratch memory for the sums.
+            unsafe {
+                #[cfg(target_arch = "x86_64")]
+                match &tiles {
+                    Some(tiles) if (self.kind, kind) == (Values::Ordinary, Values::Ordinary) => {
+                        hipdnn_cpu_simd::tiles::multiply(tiles, &job, MAX_TERMS, size);
+                    }
+                    _ => multiply_plain(s, &job, MAX_TERMS, size),
+                }
+                #[cfg(not(target_arch = "x86_64"))]
+                multiply_plain(s, &job, MAX_TERMS, size);
+            }
+            for r in 0..count {
+                let (from, to) = (self.sums.wrapping_add(r * PAIR), to.wrapping_add((row + r) * stride));
+                let mut column = 0;
+                while column < columns {
+                    let lanes = S::LANES.min(columns - column);
+                    // SAFETY: the sums of the row, and so many columns of the result.
+                    unsafe {
+                        let (sum, to) = (s.load(from.add(column)), to.add(column));
+                        let before = if add { s.load_masked(s.mask(first(lanes)), to) } else { s.splat(0.0) };
+                        s.store_first(lanes, to, s.add(before, sum));
+                    }
+                    column += S::LANES;
+                }
+            }
+            row += PAIR;
+        }
+    }
+}
+
+/// Kernel that splits rows of the left side.
+struct SplitLeft<'a, const HOW: u8> {
+    block: &'a OnTiles,
+    a: *const f32,
+    stride: usize,
+    depth: usize,
+}
+
+impl<const HOW: u8> Kernel for SplitLeft<'_, HOW> {
+    type Output = Values;
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) -> Values {
+        let SplitLeft { block, a, stride, depth } = self;
+        let mut range = Range::new(s);
+        // A tile of rows before the next step: what is written lies in few pages then.
+        for tile in (0..block.rows).step_by(TILE) {
+            for step in 0..depth.div_ceil(STEP) {
+                let k = step * STEP;
+                let to = block.left.wrapping_add((tile / PAIR * STEPS + step) * PAIR_BYTES + tile % PAIR * 2 * STEP);
+                for row in 0..TILE.min(block.rows - tile) {
+                    let (from, to) =
+                        (a.wrapping_add((tile + row) * stride + k), to.cast::<u16>().wrapping_add(row * STEP));
+                    // SAFETY: masks end with the row's values; the scratch memory has room for the pair's terms.
+                    unsafe {
+                        if k + STEP <= depth {
+                            let load = |i: usize| s.load(from.add(i));
+                            split_halves::<S, MAX_TERMS, HOW>(s, &mut range, load, to, TILE_BYTES);
+                        } else {
+                            let load = |i: usize| {
+                                let lanes = depth.saturating_sub(k + i).min(S::LANES);
+                                s.load_masked(s.mask(first(lanes)), from.wrapping_add(i))
+                            };
+                            split_halves::<S, MAX_TERMS, HOW>(s, &mut range, load, to, TILE_BYTES);
+                        }
+                    }
+                }
+            }
+        }
+        range.kind(s)
+    }
+}
+
+/// Kernel that splits a panel of the right side.
+struct SplitRight<'a, const HOW: u8> {
+    block: &'a OnTiles,
+    right: *const f32,
+    pitch: usize,
+    depth: usize,
+}
+
+impl<const HOW: u8> Kernel for SplitRight<'_, HOW> {
+    type Output = Values;
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) -> Values {
+        let SplitRight { block, right, pitch, depth } = self;
+        let mut range = Range::new(s);
+        // SAFETY: the panel's places, `pitch` apart, and the scratch memory for their terms.
+        unsafe {
+            split_right::<S, MAX_TERMS, HOW>(
+                s,
+                &mut range,
+                Pairs::Halves,
+                2,
+                depth,
+                (right, pitch),
+                block.right,
+                PAIR_BYTES,
+            );
+        }
+        range.kind(s)
+    }
+}
