@@ -372,6 +372,12 @@ impl Kernel for Unit<'_> {
                         }
                         _ => (b_panels.wrapping_add((j - group) * DEPTH).cast_const(), width, width * DEPTH, gathered),
                     };
+                    if let Some(on_tiles) = &on_tiles {
+                        let count = until - j;
+                        on_tiles.multiply(s, (b, pitch, panel), [depth, count], (sums.wrapping_add(j), to), k != start);
+                        j += count;
+                        continue;
+                    }
                     let two = pairs && j + width < until;
                     let count = (if two { 2 * width } else { width }).min(columns - j);
                     // Panels that come ready are larger than caches: the next ones are fetched beside the first tiles of these.
@@ -379,11 +385,6 @@ impl Kernel for Unit<'_> {
                     let ahead = ready
                         .filter(|_| then_k < end)
                         .map(|panels| panels.wrapping_add((column + then_j) * product.depth + then_k * width));
-                    if let Some(on_tiles) = &on_tiles {
-                        on_tiles.multiply(s, (b, pitch, panel), [depth, count], (sums.wrapping_add(j), to), k != start);
-                        j += count;
-                        continue;
-                    }
                     for (tile, (i, height)) in tiles.each().enumerate() {
                         let (a, row, step) = match left {
                             Some((a, [_, of_result])) => (a.wrapping_add(i * of_result + k - start), of_result, 1),

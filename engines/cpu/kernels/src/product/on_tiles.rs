@@ -1,7 +1,8 @@
-//! A block of a product on matrix tiles: rows of the left side are split into bf16 terms once for all columns, a panel of the right
-//! side when its turn comes.
+//! A block of a product on matrix tiles: rows of the left side are split into bf16 terms once for all columns, some panels of the
+//! right side when their turn comes. All of these pass a pair of tiles of rows before the next one, so that results are written by long
+//! runs of rows.
 
-use super::DEPTH;
+use super::{DEPTH, PANELS};
 use hipdnn_cpu_simd::isa::{Isa, Kernel, Simd, first};
 use hipdnn_cpu_simd::tiles::{
     CUT, DEPTH as STEP, MAX_TERMS, Pairs, ROUNDED, Range, SCALED, TILE, TILE_BYTES, TileProduct, Values,
@@ -14,6 +15,8 @@ const PAIR: usize = 2 * TILE;
 const STEPS: usize = DEPTH / STEP;
 /// Bytes of a step's terms of a pair of tiles.
 const PAIR_BYTES: usize = MAX_TERMS * 2 * TILE_BYTES;
+/// Values from a row of sums to the next: no whole page, as rows would share sets of the first-level cache.
+const PITCH: usize = PANELS * PAIR + TILE;
 
 /// A block, and its scratch memory.
 pub(super) struct OnTiles {
@@ -28,14 +31,14 @@ pub(super) struct OnTiles {
 impl OnTiles {
     /// Size of the scratch memory of a block of `rows` rows, in `f32` values.
     pub(super) fn len(rows: usize) -> usize {
-        (rows.div_ceil(PAIR) + 1) * STEPS * PAIR_BYTES / size_of::<f32>() + PAIR * PAIR
+        (rows.div_ceil(PAIR) + PANELS) * STEPS * PAIR_BYTES / size_of::<f32>() + PAIR * PITCH
     }
 
     /// Makes the block; none without matrix tiles. `scratch` has [`OnTiles::len`] values and begins on a cache line.
     pub(super) fn new(isa: Isa, rows: usize, scratch: *mut f32) -> Option<OnTiles> {
         let left = scratch.cast::<u8>();
         let right = left.wrapping_add(rows.div_ceil(PAIR) * STEPS * PAIR_BYTES);
-        let sums = right.wrapping_add(STEPS * PAIR_BYTES).cast();
+        let sums = right.wrapping_add(PANELS * STEPS * PAIR_BYTES).cast();
         isa.has_tiles().then_some(OnTiles { isa, rows, left, right, sums, kind: Values::Ordinary })
     }
 
@@ -59,77 +62,87 @@ impl OnTiles {
         self.kind = kind;
     }
 
-    /// Multiplies the left side with a panel of columns, and adds to the result if `add`, else writes it. `right`: address of the panel,
-    /// distance of places of the sum, and of panels; `size`: places of the sum, and columns, at most a panel's; `result`: address, and
-    /// distance of rows.
+    /// Multiplies the left side with some panels of columns, and adds to the result if `add`, else writes it. `right`: address of the
+    /// first panel, distance of places of the sum, and of panels; `size`: places of the sum, and columns, at most [`PANELS`] panels';
+    /// `result`: address, and distance of rows.
     ///
     /// # Safety
-    /// A whole panel of [`PAIR`] columns can be read, and the block's rows of the result read and written.
+    /// Whole panels of [`PAIR`] columns can be read, and the block's rows of the result read and written.
     #[inline(always)]
     pub(super) unsafe fn multiply<S: Simd>(
         &self,
         s: S,
-        (right, pitch, _): (*const f32, usize, usize),
+        (right, pitch, panel): (*const f32, usize, usize),
         [depth, columns]: [usize; 2],
         (to, stride): (*mut f32, usize),
         add: bool,
     ) {
-        let kind = s.call(SplitRight::<ROUNDED> { block: self, right, pitch, depth });
-        match kind {
-            Values::Ordinary => {}
-            Values::Large => {
-                s.call(SplitRight::<CUT> { block: self, right, pitch, depth });
-            }
-            Values::Tiny => {
-                s.call(SplitRight::<SCALED> { block: self, right, pitch, depth });
+        let mut kinds = [Values::Ordinary; PANELS];
+        let panels = columns.div_ceil(PAIR);
+        for (i, kind) in kinds.iter_mut().enumerate().take(panels) {
+            let (from, to) = (right.wrapping_add(i * panel), self.right.wrapping_add(i * STEPS * PAIR_BYTES));
+            *kind = s.call(SplitRight::<ROUNDED> { from, pitch, depth, to });
+            match kind {
+                Values::Ordinary => {}
+                Values::Large => {
+                    s.call(SplitRight::<CUT> { from, pitch, depth, to });
+                }
+                Values::Tiny => {
+                    s.call(SplitRight::<SCALED> { from, pitch, depth, to });
+                }
             }
         }
         #[cfg(target_arch = "x86_64")]
         let tiles = self.isa.tiles().map(|token| token.configure());
         let no_offset = 0;
-        let steps = depth.div_ceil(STEP);
         let mut row = 0;
         while row < self.rows {
             let count = PAIR.min(self.rows - row);
-            let job = TileProduct {
-                taps: &raw const no_offset,
-                count: 1,
-                depth,
-                steps,
-                a: self.left.wrapping_add(row / PAIR * STEPS * PAIR_BYTES),
-                row: 2 * STEP,
-                second: TILE_BYTES,
-                term: 2 * TILE_BYTES,
-                step: PAIR_BYTES,
-                order: Pairs::Halves,
-                scale: self.kind.scale() * kind.scale(),
-                b: self.right,
-                c: self.sums,
-                to: PAIR * size_of::<f32>(),
-            };
-            let size = (count.div_ceil(TILE), 2);
-            // SAFETY: the terms of both sides, zeros behind the last place of the sum, and the scratch memory for the sums.
-            unsafe {
-                #[cfg(target_arch = "x86_64")]
-                match &tiles {
-                    Some(tiles) if (self.kind, kind) == (Values::Ordinary, Values::Ordinary) => {
-                        hipdnn_cpu_simd::tiles::multiply(tiles, &job, MAX_TERMS, size);
+            for (i, kind) in kinds.iter().enumerate().take(panels) {
+                let job = TileProduct {
+                    taps: &raw const no_offset,
+                    count: 1,
+                    depth,
+                    steps: depth.div_ceil(STEP),
+                    a: self.left.wrapping_add(row / PAIR * STEPS * PAIR_BYTES),
+                    row: 2 * STEP,
+                    second: TILE_BYTES,
+                    term: 2 * TILE_BYTES,
+                    step: PAIR_BYTES,
+                    order: Pairs::Halves,
+                    scale: self.kind.scale() * kind.scale(),
+                    b: self.right.wrapping_add(i * STEPS * PAIR_BYTES),
+                    c: self.sums.wrapping_add(i * PAIR),
+                    to: PITCH * size_of::<f32>(),
+                };
+                let size = (count.div_ceil(TILE), 2);
+                // SAFETY: the terms of both sides, zeros behind the last place of the sum, and the scratch memory for the sums.
+                unsafe {
+                    #[cfg(target_arch = "x86_64")]
+                    match &tiles {
+                        Some(tiles) if (self.kind, *kind) == (Values::Ordinary, Values::Ordinary) => {
+                            hipdnn_cpu_simd::tiles::multiply(tiles, &job, MAX_TERMS, size);
+                        }
+                        _ => multiply_plain(s, &job, MAX_TERMS, size),
                     }
-                    _ => multiply_plain(s, &job, MAX_TERMS, size),
+                    #[cfg(not(target_arch = "x86_64"))]
+                    multiply_plain(s, &job, MAX_TERMS, size);
                 }
-                #[cfg(not(target_arch = "x86_64"))]
-                multiply_plain(s, &job, MAX_TERMS, size);
             }
             for r in 0..count {
-                let (from, to) = (self.sums.wrapping_add(r * PAIR), to.wrapping_add((row + r) * stride));
+                let (from, to) = (self.sums.wrapping_add(r * PITCH), to.wrapping_add((row + r) * stride));
                 let mut column = 0;
                 while column < columns {
                     let lanes = S::LANES.min(columns - column);
                     // SAFETY: the sums of the row, and so many columns of the result.
                     unsafe {
                         let (sum, to) = (s.load(from.add(column)), to.add(column));
-                        let before = if add { s.load_masked(s.mask(first(lanes)), to) } else { s.splat(0.0) };
-                        s.store_first(lanes, to, s.add(before, sum));
+                        if add {
+                            let before = s.load_masked(s.mask(first(lanes)), to);
+                            s.store_first(lanes, to, s.add(before, sum));
+                        } else {
+                            s.store_first(lanes, to, sum);
+                        }
                     }
                     column += S::LANES;
                 }
@@ -183,32 +196,23 @@ impl<const HOW: u8> Kernel for SplitLeft<'_, HOW> {
 }
 
 /// Kernel that splits a panel of the right side.
-struct SplitRight<'a, const HOW: u8> {
-    block: &'a OnTiles,
-    right: *const f32,
+struct SplitRight<const HOW: u8> {
+    from: *const f32,
     pitch: usize,
     depth: usize,
+    to: *mut u8,
 }
 
-impl<const HOW: u8> Kernel for SplitRight<'_, HOW> {
+impl<const HOW: u8> Kernel for SplitRight<HOW> {
     type Output = Values;
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) -> Values {
-        let SplitRight { block, right, pitch, depth } = self;
+        let SplitRight { from, pitch, depth, to } = self;
         let mut range = Range::new(s);
         // SAFETY: the panel's places, `pitch` apart, and the scratch memory for their terms.
         unsafe {
-            split_right::<S, MAX_TERMS, HOW>(
-                s,
-                &mut range,
-                Pairs::Halves,
-                2,
-                depth,
-                (right, pitch),
-                block.right,
-                PAIR_BYTES,
-            );
+            split_right::<S, MAX_TERMS, HOW>(s, &mut range, Pairs::Halves, 2, depth, (from, pitch), to, PAIR_BYTES);
         }
         range.kind(s)
     }
