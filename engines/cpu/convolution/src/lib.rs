@@ -32,6 +32,7 @@ use direct::Direct;
 use gemm::Gemm;
 use hipdnn_cpu_simd::isa::Isa;
 use hipdnn_cpu_simd::scratch::{LINE, align_up, lines};
+use hipdnn_cpu_simd::tiles::MAX_TERMS;
 use hipdnn_cpu_threads::Pool;
 use indirect::Indirect;
 use stem::Stem;
@@ -119,7 +120,8 @@ impl Algorithm {
     /// Algorithm expected to be the fastest.
     fn best(problem: &Problem, threads: usize, isa: Isa) -> Algorithm {
         let vectors = Algorithm::best_of_vectors(problem, threads, isa);
-        let Some(cost) = vectors.cost().filter(|_| isa.has_tiles()) else {
+        let on_tiles = isa.splits_f32() || isa.has_tiles() && tiled::terms_of(problem) < MAX_TERMS;
+        let Some(cost) = vectors.cost().filter(|_| on_tiles) else {
             return vectors;
         };
         let tiled = Tiled::new(problem, threads, isa).filter(|tiled| tiled.cost < cost);

@@ -71,7 +71,7 @@ impl Tiled {
         if least.iter().zip(LEAST).any(|(size, least)| *size < least) {
             return None;
         }
-        let terms = terms(problem.x.element).max(terms(problem.w.element));
+        let terms = terms_of(problem);
         let epilogue = Epilogue::new(problem);
         // The places of a tile have one distance.
         let even = |layout: &Layout| oh == 1 || ow == 1 || layout.strides[3] == ow * layout.strides[4];
@@ -205,8 +205,13 @@ pub(super) fn product_cycles(terms: usize, tiles: usize) -> f64 {
     [1.2, 4.0, 6.0][terms - 1] * if tiles == 4 { 88.0 } else { 76.0 }
 }
 
+/// Terms of the values of a problem's input and weights.
+pub(super) fn terms_of(problem: &Problem) -> usize {
+    terms(problem.x.element).max(terms(problem.w.element))
+}
+
 /// Terms of a value of the type.
-pub(super) fn terms(element: Element) -> usize {
+fn terms(element: Element) -> usize {
     match element {
         Element::F32 => MAX_TERMS,
         Element::F16 => 2,

@@ -11,7 +11,7 @@ use super::epilogue::{self, Block, Epilogue, InTile};
 use super::pack::TileForm;
 use super::problem::{Element, Layout, Problem, Shape};
 use super::tile;
-use super::tiled::{WEIGHT_BYTES, product_cycles, terms};
+use super::tiled::{WEIGHT_BYTES, product_cycles, terms_of};
 use super::units::{InUnits, Unit};
 use hipdnn_cpu_simd::isa::{Isa, Kernel, Simd};
 use hipdnn_cpu_simd::tiles::{
@@ -63,7 +63,7 @@ impl TiledPlanes {
         if !one_tap || !inside || [cg, kg, all].iter().zip(LEAST).any(|(size, least)| *size < least) {
             return None;
         }
-        let terms = terms(problem.x.element).max(terms(problem.w.element));
+        let terms = terms_of(problem);
         let epilogue = Epilogue::new(problem);
         let even = |layout: &Layout, ow: usize| oh == 1 || ow == 1 || layout.strides[3] == ow * layout.strides[4];
         let beside = |layout: &Layout| even(layout, ow) && place_distance(layout, ow) == 1;

@@ -138,7 +138,7 @@ impl Product {
         let count = |block: usize, panels: usize| batch * rows.div_ceil(block) * all.div_ceil(panels);
         let most = if tile::wants_panels(isa.lanes()) { WIDE } else { PANELS };
         // On matrix tiles the right side is split once for all rows of a block.
-        let most_rows = if isa.has_tiles() { 2 * ROWS } else { ROWS };
+        let most_rows = if isa.splits_f32() { 2 * ROWS } else { ROWS };
         let (mut block, mut panels) = (block_of(rows.div_ceil(most_rows)), most.min(all));
         // Columns first, as rows are not gathered once more for them where they are read as they lie.
         while count(block, panels) < threads * EACH && threads > 1 && block * panels * width * depth >= 2 * WORTH {
@@ -189,7 +189,7 @@ impl Product {
 
     /// True if blocks are multiplied on matrix tiles: they have rows and places of the sum enough to split the right side for.
     fn on_tiles(&self) -> bool {
-        self.isa.has_tiles() && self.block >= TILE_ROWS && self.depth >= TILE_DEPTH && self.columns >= TILE_COLUMNS
+        self.isa.splits_f32() && self.block >= TILE_ROWS && self.depth >= TILE_DEPTH && self.columns >= TILE_COLUMNS
     }
 
     fn blocks(&self) -> (usize, usize) {

@@ -36,8 +36,9 @@ enum Set {
     Avx2(Avx2),
     #[cfg(target_arch = "x86_64")]
     Avx512(Avx512),
+    /// Beside vectors of AVX-512 matrix tiles, for values of 16 bits or, if the flag is set, for `f32` too.
     #[cfg(target_arch = "x86_64")]
-    Amx(Amx),
+    Amx(Amx, bool),
 }
 
 impl Isa {
@@ -47,7 +48,11 @@ impl Isa {
     /// Instruction sets that this CPU has, slowest first.
     pub fn available() -> impl Iterator<Item = Isa> {
         #[cfg(target_arch = "x86_64")]
-        let fast = [Avx2::detect().map(Set::Avx2), Avx512::detect().map(Set::Avx512), Amx::detect().map(Set::Amx)];
+        let fast = [
+            Avx2::detect().map(Set::Avx2),
+            Avx512::detect().map(Set::Avx512),
+            Amx::detect().map(|token| Set::Amx(token, true)),
+        ];
         #[cfg(not(target_arch = "x86_64"))]
         let fast: [Option<Set>; 0] = [];
         std::iter::once(Set::Portable).chain(fast.into_iter().flatten()).map(Isa)
@@ -61,7 +66,18 @@ impl Isa {
     /// True if the set has matrix tiles beside its vectors.
     pub fn has_tiles(self) -> bool {
         #[cfg(target_arch = "x86_64")]
-        return matches!(self.0, Set::Amx(_));
+        return matches!(self.0, Set::Amx(..));
+        #[cfg(not(target_arch = "x86_64"))]
+        return false;
+    }
+
+    /// True if products of `f32` values are computed on the matrix tiles too, as sums of products of their terms.
+    ///
+    /// Six products for one leave an advantage of two over vectors where a core is one thread's, and a loss where its other thread is
+    /// busy: the two share the unit that multiplies tiles. So it is done only where the environment names the set.
+    pub fn splits_f32(self) -> bool {
+        #[cfg(target_arch = "x86_64")]
+        return matches!(self.0, Set::Amx(_, true));
         #[cfg(not(target_arch = "x86_64"))]
         return false;
     }
@@ -69,7 +85,7 @@ impl Isa {
     /// Token of the matrix tiles, if the set has them.
     #[cfg(target_arch = "x86_64")]
     pub fn tiles(self) -> Option<Amx> {
-        if let Set::Amx(token) = self.0 { Some(token) } else { None }
+        if let Set::Amx(token, _) = self.0 { Some(token) } else { None }
     }
 
     /// Fastest set, unless the environment asks for a slower one; decided once in a process.
@@ -82,7 +98,11 @@ impl Isa {
     }
 
     fn chosen(wanted: &str) -> Isa {
-        let best = || Isa::available().last().unwrap_or(Isa::PORTABLE);
+        let best = || match Isa::available().last().unwrap_or(Isa::PORTABLE) {
+            #[cfg(target_arch = "x86_64")]
+            Isa(Set::Amx(token, _)) => Isa(Set::Amx(token, false)),
+            isa => isa,
+        };
         if wanted.is_empty() {
             return best();
         }
@@ -105,7 +125,7 @@ impl Isa {
             #[cfg(target_arch = "x86_64")]
             Set::Avx512(_) => "avx512",
             #[cfg(target_arch = "x86_64")]
-            Set::Amx(_) => "amx",
+            Set::Amx(..) => "amx",
         }
     }
 
@@ -116,7 +136,7 @@ impl Isa {
             #[cfg(target_arch = "x86_64")]
             Set::Avx2(_) => Avx2::LANES,
             #[cfg(target_arch = "x86_64")]
-            Set::Avx512(_) | Set::Amx(_) => Avx512::LANES,
+            Set::Avx512(_) | Set::Amx(..) => Avx512::LANES,
         }
     }
 
@@ -129,7 +149,7 @@ impl Isa {
             #[cfg(target_arch = "x86_64")]
             Set::Avx512(token) => token.call(kernel),
             #[cfg(target_arch = "x86_64")]
-            Set::Amx(token) => token.vectors().call(kernel),
+            Set::Amx(token, _) => token.vectors().call(kernel),
         }
     }
 }
@@ -438,8 +458,12 @@ mod tests {
         for isa in Isa::available() {
             assert_eq!(Isa::chosen(isa.name()), isa);
         }
-        assert_eq!(Some(Isa::chosen("mmx")), Isa::available().last());
-        assert_eq!(Some(Isa::chosen("")), Isa::available().last());
+        for unknown in ["mmx", ""] {
+            let (chosen, fastest) = (Isa::chosen(unknown), Isa::available().last().unwrap());
+            assert_eq!(chosen.name(), fastest.name());
+            assert!(!chosen.splits_f32(), "only where it is asked for");
+            assert_eq!(fastest.splits_f32(), fastest.has_tiles());
+        }
     }
 
     /// Runs each operation on lanes of awkward values and gives back all results.
