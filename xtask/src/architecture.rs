@@ -26,7 +26,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("hipdnn-capi", &[]),
     ("hipdnn-cpu-threads", &["hipdnn-sdk-bindings"]),
     ("hipdnn-cpu-simd", &[]),
-    ("hipdnn-cpu-kernels", &["hipdnn-cpu-simd"]),
+    ("hipdnn-cpu-kernels", &["hipdnn-cpu-simd", "hipdnn-cpu-threads"]),
     ("hipdnn-cpu-convolution", &["hipdnn-cpu-kernels", "hipdnn-cpu-simd", "hipdnn-cpu-threads"]),
     ("hipdnn-engine-core", &["hipdnn-capi", "hipdnn-schemas", "hipdnn-sdk-bindings"]),
     ("hipdnn-engine-kernel", &["hipdnn-engine-core", "hipdnn-schemas"]),
