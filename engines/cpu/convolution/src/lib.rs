@@ -32,7 +32,6 @@ use direct::Direct;
 use gemm::Gemm;
 use hipdnn_cpu_simd::isa::Isa;
 use hipdnn_cpu_simd::scratch::{LINE, align_up, lines};
-use hipdnn_cpu_simd::tiles::MAX_TERMS;
 use hipdnn_cpu_threads::Pool;
 use indirect::Indirect;
 use stem::Stem;
@@ -120,7 +119,8 @@ impl Algorithm {
     /// Algorithm expected to be the fastest.
     fn best(problem: &Problem, threads: usize, isa: Isa) -> Algorithm {
         let vectors = Algorithm::best_of_vectors(problem, threads, isa);
-        let on_tiles = isa.splits_f32() || isa.has_tiles() && tiled::terms_of(problem) < MAX_TERMS;
+        let few = tiled::products(tiled::terms_of(problem)) <= MOST_PRODUCTS;
+        let on_tiles = isa.splits_f32() || isa.has_tiles() && few;
         let Some(cost) = vectors.cost().filter(|_| on_tiles) else {
             return vectors;
         };
@@ -256,6 +256,9 @@ impl Algorithm {
         all
     }
 }
+
+/// Maximum number of products of terms for one of values with which tiles are faster than vectors on shared cores too.
+const MOST_PRODUCTS: usize = 4;
 
 /// Pointers that go to the workers of a pool, which write disjoint places.
 #[derive(Clone, Copy)]

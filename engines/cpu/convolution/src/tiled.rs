@@ -38,8 +38,8 @@ pub(super) struct Tiled {
     steps: Vec<tile::Step>,
     /// True if transposed tiles are stored to the output: its places lie side by side.
     planar: bool,
-    /// Terms of a value.
-    terms: usize,
+    /// Terms of a value of the input and of the weights.
+    terms: [usize; 2],
     image: SplitImage,
     taps: Vec<usize>,
     /// True if all places of a plane are one row of the copy.
@@ -98,12 +98,12 @@ impl Tiled {
                 }
                 before = rows;
                 let image = match flat {
-                    true => SplitImage::new(&flattened(problem, rows), &flat_layout(problem), *order, 1, terms),
-                    false => SplitImage::new(shape, &problem.x, *order, rows, terms),
+                    true => SplitImage::new(&flattened(problem, rows), &flat_layout(problem), *order, 1, terms[0]),
+                    false => SplitImage::new(shape, &problem.x, *order, rows, terms[0]),
                 };
                 let (height, all) = if flat { (1, oh * ow) } else { (rows, oh) };
                 let parts = all.div_ceil(rows);
-                let panel_bytes = image.taps * image.steps() * terms * columns * TILE_BYTES;
+                let panel_bytes = image.taps * image.steps() * terms[1] * columns * TILE_BYTES;
                 let image_bytes = 4 * image.len();
                 let fits = image_bytes <= IMAGE_BYTES && image_bytes + panel_bytes <= CACHE_BYTES;
                 if !fits && rows > if flat { PAIR } else { 1 } {
@@ -118,7 +118,7 @@ impl Tiled {
                     let units = shape.batch * shape.groups * shape.output[0] * parts * chunks;
                     let places = if flat { rows.min(all) } else { image.places(height) };
                     let apart = if problem.x.strides[1] == 1 { 0.0 } else { 0.3 };
-                    let stage = image.len() as f64 * 2.0 / terms as f64 * (0.3 + 0.2 * terms as f64 + apart);
+                    let stage = image.len() as f64 * 2.0 / terms[0] as f64 * (0.3 + 0.2 * terms[0] as f64 + apart);
                     let tiles = places.div_ceil(TILE);
                     let (pairs, single) = ((tiles / 2) as f64, (tiles % 2) as f64);
                     let after = if direct.is_some() {
@@ -187,12 +187,12 @@ impl Tiled {
 
     /// Form of the weights.
     pub(super) fn form(&self) -> TileForm {
-        TileForm { left: false, columns: self.columns, terms: self.terms, merged: self.image.is_merged() }
+        TileForm { left: false, columns: self.columns, terms: self.terms[1], merged: self.image.is_merged() }
     }
 
     /// Size of a panel of weights, in `f32` values: as of [`super::pack::Source::tiles`].
     fn panel_len(&self) -> usize {
-        self.image.taps * self.image.steps() * self.terms * self.columns * TILE_BYTES / 4 + TILE
+        self.image.taps * self.image.steps() * self.terms[1] * self.columns * TILE_BYTES / 4 + TILE
     }
 }
 
@@ -201,13 +201,27 @@ pub(super) const WEIGHT_BYTES: f64 = 20.0;
 
 /// Cycles of a step's products of so many tiles of sums. A product takes 16 cycles of a clock that is slower by a third than that
 /// of vectors, with operands that are not all zeros; those of fewer than four tiles wait for each other.
-pub(super) fn product_cycles(terms: usize, tiles: usize) -> f64 {
-    [1.2, 4.0, 6.0][terms - 1] * if tiles == 4 { 88.0 } else { 76.0 }
+pub(super) fn product_cycles(terms: [usize; 2], tiles: usize) -> f64 {
+    // A single product waits for its operands.
+    let count = if terms == [1, 1] { 1.2 } else { products(terms) as f64 };
+    count * if tiles == 4 { 88.0 } else { 76.0 }
 }
 
-/// Terms of the values of a problem's input and weights.
-pub(super) fn terms_of(problem: &Problem) -> usize {
-    terms(problem.x.element).max(terms(problem.w.element))
+/// Products of terms that a product of values is.
+pub(super) fn products(terms: [usize; 2]) -> usize {
+    match terms {
+        [1, others] | [others, 1] => others,
+        [2, 2] => 4,
+        _ => 6,
+    }
+}
+
+/// Terms of the values of a problem's input and weights, among those that there are products of.
+pub(super) fn terms_of(problem: &Problem) -> [usize; 2] {
+    match [terms(problem.x.element), terms(problem.w.element)] {
+        [MAX_TERMS, 1] => [MAX_TERMS, 1],
+        [x, w] => [x.max(w); 2],
+    }
 }
 
 /// Terms of a value of the type.

@@ -36,8 +36,8 @@ pub(super) struct TiledPlanes {
     /// Epilogue behind bias and clamp that is computed in registers, if the output's places lie side by side.
     direct: Option<InTile>,
     steps: Vec<tile::Step>,
-    /// Terms of a value.
-    terms: usize,
+    /// Terms of a value of the input and of the weights.
+    terms: [usize; 2],
     /// True if the places of a plane are one run of the input.
     flat: bool,
     /// Places of a unit, and number of units of a plane.
@@ -64,6 +64,7 @@ impl TiledPlanes {
             return None;
         }
         let terms = terms_of(problem);
+        let [of_image, of_weights] = terms;
         let epilogue = Epilogue::new(problem);
         let even = |layout: &Layout, ow: usize| oh == 1 || ow == 1 || layout.strides[3] == ow * layout.strides[4];
         let beside = |layout: &Layout| even(layout, ow) && place_distance(layout, ow) == 1;
@@ -75,7 +76,7 @@ impl TiledPlanes {
         let rows = if kg > TILE { 2 } else { 1 };
         let panels = kg.div_ceil(rows * TILE);
         let blocks = cg.div_ceil(DEPTH);
-        let panel_bytes = blocks * terms * rows * TILE_BYTES;
+        let panel_bytes = blocks * of_weights * rows * TILE_BYTES;
         let mut best: Option<TiledPlanes> = None;
         let splits = (1..=16).chain([20, 24, 28, 32, 48, 56, 64, 96, 112, 128, 192, 224, 256, 512, 1024]);
         for parts in splits {
@@ -84,7 +85,7 @@ impl TiledPlanes {
                 false => oh.div_ceil(parts) * ow,
             };
             let least = if flat { PAIR } else { ow };
-            let image_bytes = places.next_multiple_of(PAIR) * blocks * DEPTH * terms * 2;
+            let image_bytes = places.next_multiple_of(PAIR) * blocks * DEPTH * of_image * 2;
             if image_bytes + panel_bytes > CACHE_BYTES && places > least {
                 continue;
             }
@@ -96,7 +97,7 @@ impl TiledPlanes {
                 let chunk = panels.div_ceil(chunks);
                 let chunks = panels.div_ceil(chunk);
                 let units = shape.batch * shape.groups * od * parts * chunks;
-                let stage = image_bytes as f64 / 2.0 / terms as f64 * (0.3 + 0.2 * terms as f64);
+                let stage = image_bytes as f64 / 2.0 / of_image as f64 * (0.3 + 0.2 * of_image as f64);
                 let pairs = places.min(all).div_ceil(PAIR);
                 let after = if direct.is_some() { 0.5 } else { 1.0 } * (rows * TILE * PAIR) as f64;
                 let product = pairs as f64 * (blocks as f64 * product_cycles(terms, 2 * rows) + 350.0 + after);
@@ -129,12 +130,12 @@ impl TiledPlanes {
 
     /// Form of the weights.
     pub(super) fn form(&self) -> TileForm {
-        TileForm { left: true, columns: self.rows, terms: self.terms, merged: false }
+        TileForm { left: true, columns: self.rows, terms: self.terms[1], merged: false }
     }
 
     /// Size of a panel of weights, in `f32` values: as of [`super::pack::Source::tiles`].
     fn panel_len(&self) -> usize {
-        self.blocks() * self.terms * self.rows * TILE_BYTES / 4 + TILE
+        self.blocks() * self.terms[1] * self.rows * TILE_BYTES / 4 + TILE
     }
 
     /// Blocks of input channels.
@@ -144,7 +145,7 @@ impl TiledPlanes {
 
     /// Bytes of the copied input of a pair of tiles.
     fn pair_bytes(&self) -> usize {
-        self.blocks() * self.terms * 2 * TILE_BYTES
+        self.blocks() * self.terms[0] * 2 * TILE_BYTES
     }
 
     /// Output channels of a panel.
@@ -235,7 +236,7 @@ impl Kernel for Unit<'_, TiledPlanes> {
             let (count, channel) = ((at.panels.end * width).min(kg) - first, at.group * kg + first);
             let (direct, len) = (plan.direct.as_ref(), plan.list_len());
             plan.finish.fill_lists(direct, self.operands, at.image, channel, count, lists, len);
-            let image = match plan.terms {
+            let image = match plan.terms[0] {
                 1 => self.copy_terms::<S, 1>(s, &at),
                 2 => self.copy_terms::<S, 2>(s, &at),
                 _ => self.copy_terms::<S, MAX_TERMS>(s, &at),
@@ -258,7 +259,7 @@ impl Kernel for Unit<'_, TiledPlanes> {
                         row: 2 * DEPTH,
                         second: TILE_BYTES,
                         term: plan.rows * TILE_BYTES,
-                        step: plan.terms * plan.rows * TILE_BYTES,
+                        step: plan.terms[1] * plan.rows * TILE_BYTES,
                         order: Pairs::Halves,
                         scale: image.scale() * kind.scale(),
                         b: at.copied.cast::<u8>().wrapping_add(place / PAIR * plan.pair_bytes()),
@@ -269,12 +270,12 @@ impl Kernel for Unit<'_, TiledPlanes> {
                     #[cfg(target_arch = "x86_64")]
                     match &tiles {
                         Some(tiles) if (image, kind) == (Values::Ordinary, Values::Ordinary) => {
-                            hipdnn_cpu_simd::tiles::multiply(tiles, &job, plan.terms, size)
+                            hipdnn_cpu_simd::tiles::multiply(tiles, &job, [plan.terms[1], plan.terms[0]], size)
                         }
-                        _ => multiply_plain(s, &job, plan.terms, size),
+                        _ => multiply_plain(s, &job, [plan.terms[1], plan.terms[0]], size),
                     }
                     #[cfg(not(target_arch = "x86_64"))]
-                    multiply_plain(s, &job, plan.terms, size);
+                    multiply_plain(s, &job, [plan.terms[1], plan.terms[0]], size);
                     self.finish(s, &at, panel, place);
                     place += PAIR;
                 }

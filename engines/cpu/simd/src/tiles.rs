@@ -449,7 +449,7 @@ macro_rules! product {
 /// Products of each number of terms.
 #[cfg(target_arch = "x86_64")]
 macro_rules! product_of_terms {
-    ($one:ident, $two:ident, $three:ident, $m:tt, $n:tt) => {
+    ($one:ident, $two:ident, $three:ident, $three_by_one:ident, $one_by_three:ident, $m:tt, $n:tt) => {
         product!($one, $m, $n, 1, left!($m, 0), right!($n, 0), products!($m, $n));
         product!(
             $two,
@@ -485,38 +485,69 @@ macro_rules! product_of_terms {
             left!($m, 2),
             products!($m, $n)
         );
+        product!(
+            $three_by_one,
+            $m,
+            $n,
+            1,
+            left!($m, 0),
+            right!($n, 0),
+            products!($m, $n),
+            left!($m, 1),
+            products!($m, $n),
+            left!($m, 2),
+            products!($m, $n)
+        );
+        product!(
+            $one_by_three,
+            $m,
+            $n,
+            3,
+            left!($m, 0),
+            right!($n, 0),
+            products!($m, $n),
+            right!($n, 1),
+            products!($m, $n),
+            right!($n, 2),
+            products!($m, $n)
+        );
     };
 }
 
 #[cfg(target_arch = "x86_64")]
-product_of_terms!(one_1x1, two_1x1, three_1x1, 1, 1);
+product_of_terms!(one_1x1, two_1x1, three_1x1, three_by_one_1x1, one_by_three_1x1, 1, 1);
 #[cfg(target_arch = "x86_64")]
-product_of_terms!(one_1x2, two_1x2, three_1x2, 1, 2);
+product_of_terms!(one_1x2, two_1x2, three_1x2, three_by_one_1x2, one_by_three_1x2, 1, 2);
 #[cfg(target_arch = "x86_64")]
-product_of_terms!(one_2x1, two_2x1, three_2x1, 2, 1);
+product_of_terms!(one_2x1, two_2x1, three_2x1, three_by_one_2x1, one_by_three_2x1, 2, 1);
 #[cfg(target_arch = "x86_64")]
-product_of_terms!(one_2x2, two_2x2, three_2x2, 2, 2);
+product_of_terms!(one_2x2, two_2x2, three_2x2, three_by_one_2x2, one_by_three_2x2, 2, 2);
 
-/// Multiplies on tiles: `rows` and `columns` tiles, one or two of each, of values of `terms` terms.
+/// Multiplies on tiles: `size` tiles of rows and columns, one or two of each, of values of `terms` terms on the left and the right:
+/// as many, or three and one.
 ///
 /// # Safety
 /// As in [`TileProduct`]: whole tiles of `a`, `b` and `c` can be read and written, and there is a tap and a step.
 #[cfg(target_arch = "x86_64")]
-pub unsafe fn multiply(_: &Tiles, job: &TileProduct, terms: usize, size: (usize, usize)) {
-    let function = match (size, terms) {
-        ((1, 1), 1) => one_1x1,
-        ((1, 1), 2) => two_1x1,
-        ((1, 1), 3) => three_1x1,
-        ((1, 2), 1) => one_1x2,
-        ((1, 2), 2) => two_1x2,
-        ((1, 2), 3) => three_1x2,
-        ((2, 1), 1) => one_2x1,
-        ((2, 1), 2) => two_2x1,
-        ((2, 1), 3) => three_2x1,
-        ((2, 2), 1) => one_2x2,
-        ((2, 2), 2) => two_2x2,
-        ((2, 2), 3) => three_2x2,
-        _ => unreachable!("expected one or two tiles and one to three terms, got {size:?} and {terms}"),
+pub unsafe fn multiply(_: &Tiles, job: &TileProduct, terms: [usize; 2], size: (usize, usize)) {
+    macro_rules! of_size {
+        ($one:ident, $two:ident, $three:ident, $three_by_one:ident, $one_by_three:ident) => {
+            match terms {
+                [1, 1] => $one,
+                [2, 2] => $two,
+                [3, 3] => $three,
+                [3, 1] => $three_by_one,
+                [1, 3] => $one_by_three,
+                _ => unreachable!("expected as many terms, or three and one, got {terms:?}"),
+            }
+        };
+    }
+    let function: unsafe fn(&TileProduct) = match size {
+        (1, 1) => of_size!(one_1x1, two_1x1, three_1x1, three_by_one_1x1, one_by_three_1x1),
+        (1, 2) => of_size!(one_1x2, two_1x2, three_1x2, three_by_one_1x2, one_by_three_1x2),
+        (2, 1) => of_size!(one_2x1, two_2x1, three_2x1, three_by_one_2x1, one_by_three_2x1),
+        (2, 2) => of_size!(one_2x2, two_2x2, three_2x2, three_by_one_2x2, one_by_three_2x2),
+        _ => unreachable!("expected one or two tiles of rows and of columns, got {size:?}"),
     };
     // SAFETY: the caller's duty; the configured tiles are the proof that there are such instructions.
     unsafe { function(job) }
@@ -527,7 +558,12 @@ pub unsafe fn multiply(_: &Tiles, job: &TileProduct, terms: usize, size: (usize,
 /// # Safety
 /// As for [`multiply`].
 #[inline(always)]
-pub unsafe fn multiply_plain<S: Simd>(s: S, job: &TileProduct, terms: usize, (rows, columns): (usize, usize)) {
+pub unsafe fn multiply_plain<S: Simd>(
+    s: S,
+    job: &TileProduct,
+    [left, right]: [usize; 2],
+    (rows, columns): (usize, usize),
+) {
     let width = columns * TILE;
     let mut sums = [[0f32; 2 * TILE]; 2 * TILE];
     // SAFETY: the caller's duty; any value of a tile's rows is at a multiple of two bytes.
@@ -537,17 +573,17 @@ pub unsafe fn multiply_plain<S: Simd>(s: S, job: &TileProduct, terms: usize, (ro
                 let step = k / DEPTH;
                 let (pair, of_pair) = job.order.pair(k % DEPTH);
                 let a = job.a.wrapping_add(*job.taps.add(tap) + step * job.step + pair * 4 + of_pair * 2);
-                let b = job.b.wrapping_add((step * job.count + tap) * terms * columns * TILE_BYTES);
+                let b = job.b.wrapping_add((step * job.count + tap) * right * columns * TILE_BYTES);
                 let b = b.wrapping_add(pair * 4 * TILE + of_pair * 2);
                 let mut values = [0f32; 2 * TILE];
                 for (column, to) in values.iter_mut().take(width).enumerate() {
                     let distance = columns * TILE_BYTES;
-                    let b = b.wrapping_add((terms - 1) * distance + column / TILE * TILE_BYTES + column % TILE * 4);
-                    *to = sum_of_terms(b, -(distance as isize), terms);
+                    let b = b.wrapping_add((right - 1) * distance + column / TILE * TILE_BYTES + column % TILE * 4);
+                    *to = sum_of_terms(b, -(distance as isize), right);
                 }
                 for (row, sums) in sums.iter_mut().take(rows * TILE).enumerate() {
                     let place = row / TILE * job.second + row % TILE * job.row;
-                    let factor = s.splat(sum_of_terms(a.wrapping_add(place), job.term as isize, terms));
+                    let factor = s.splat(sum_of_terms(a.wrapping_add(place), job.term as isize, left));
                     let mut v = 0;
                     while v < width {
                         let sum = s.fma(factor, s.load(values.as_ptr().add(v)), s.load(sums.as_ptr().add(v)));
@@ -653,8 +689,8 @@ mod tests {
                     to: 4 * columns,
                 };
                 match self.isa.tiles().filter(|_| self.on_tiles) {
-                    Some(token) => multiply(&token.configure(), &job, T, self.size),
-                    None => multiply_plain(s, &job, T, self.size),
+                    Some(token) => multiply(&token.configure(), &job, [T; 2], self.size),
+                    None => multiply_plain(s, &job, [T; 2], self.size),
                 }
             }
             (c, [of_left.kind(s), of_right.kind(s)])

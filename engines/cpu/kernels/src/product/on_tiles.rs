@@ -121,12 +121,12 @@ impl OnTiles {
                     #[cfg(target_arch = "x86_64")]
                     match &tiles {
                         Some(tiles) if (self.kind, *kind) == (Values::Ordinary, Values::Ordinary) => {
-                            hipdnn_cpu_simd::tiles::multiply(tiles, &job, MAX_TERMS, size);
+                            hipdnn_cpu_simd::tiles::multiply(tiles, &job, [MAX_TERMS; 2], size);
                         }
-                        _ => multiply_plain(s, &job, MAX_TERMS, size),
+                        _ => multiply_plain(s, &job, [MAX_TERMS; 2], size),
                     }
                     #[cfg(not(target_arch = "x86_64"))]
-                    multiply_plain(s, &job, MAX_TERMS, size);
+                    multiply_plain(s, &job, [MAX_TERMS; 2], size);
                 }
             }
             for r in 0..count {
