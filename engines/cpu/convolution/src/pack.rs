@@ -5,9 +5,7 @@ use super::naive::read;
 use super::problem::{Element, Layout, Problem};
 use super::winograd::{FREQUENCIES, transform_kernel};
 use hipdnn_cpu_simd::isa::{Isa, Kernel, MAX_LANES, Simd};
-use hipdnn_cpu_simd::tiles::{
-    CUT, DEPTH, MAX_TERMS, Pairs, ROUNDED, Range, SCALED, TILE, TILE_BYTES, Values, split_halves, split_right,
-};
+use hipdnn_cpu_simd::tiles::{DEPTH, Pairs, Range, Splitting, TILE, TILE_BYTES, Values, split_halves, split_right};
 use hipdnn_cpu_threads::Pool;
 
 /// Layout of a problem's weights.
@@ -208,21 +206,7 @@ impl Source {
         let memory = Send2(w, out.cast());
         pool.run_indexed(self.groups * panels, workers, &|_, unit| {
             let to = memory.y().cast::<f32>().wrapping_add(unit * self.tile_panel_len(form));
-            let w = memory.x();
-            let kind = match form.terms {
-                1 => isa.run(TilePanel::<1, ROUNDED> { source: self, form, w, unit, to }),
-                2 => isa.run(TilePanel::<2, ROUNDED> { source: self, form, w, unit, to }),
-                _ => isa.run(TilePanel::<MAX_TERMS, ROUNDED> { source: self, form, w, unit, to }),
-            };
-            match (kind, form.terms) {
-                (Values::Ordinary, _) => return,
-                (Values::Large, 1) => isa.run(TilePanel::<1, CUT> { source: self, form, w, unit, to }),
-                (Values::Large, 2) => isa.run(TilePanel::<2, CUT> { source: self, form, w, unit, to }),
-                (Values::Large, _) => isa.run(TilePanel::<MAX_TERMS, CUT> { source: self, form, w, unit, to }),
-                (Values::Tiny, 1) => isa.run(TilePanel::<1, SCALED> { source: self, form, w, unit, to }),
-                (Values::Tiny, 2) => isa.run(TilePanel::<2, SCALED> { source: self, form, w, unit, to }),
-                (Values::Tiny, _) => isa.run(TilePanel::<MAX_TERMS, SCALED> { source: self, form, w, unit, to }),
-            };
+            isa.run(TilePanel { source: self, form, w: memory.x(), unit, to });
         });
     }
 
@@ -296,7 +280,7 @@ impl TileForm {
 }
 
 /// Kernel that packs a panel of tiles.
-struct TilePanel<'a, const T: usize, const HOW: u8> {
+struct TilePanel<'a> {
     source: &'a Source,
     form: &'a TileForm,
     w: *const u8,
@@ -305,12 +289,25 @@ struct TilePanel<'a, const T: usize, const HOW: u8> {
     to: *mut f32,
 }
 
-impl<const T: usize, const HOW: u8> Kernel for TilePanel<'_, T, HOW> {
-    type Output = Values;
+impl Kernel for TilePanel<'_> {
+    type Output = ();
 
     #[inline(always)]
-    fn run<S: Simd>(self, s: S) -> Values {
-        let TilePanel { source, form, w, unit, to } = self;
+    fn run<S: Simd>(self, s: S) {
+        let kind = self.split_by_terms(s, self.form.terms);
+        let line = self.to.wrapping_add(self.source.tile_panel_len(self.form) - TILE);
+        // SAFETY: the line behind the panel's tiles.
+        unsafe {
+            line.write_bytes(0, TILE);
+            *line = kind as u8 as f32;
+        }
+    }
+}
+
+impl Splitting for TilePanel<'_> {
+    #[inline(always)]
+    fn split<S: Simd, const T: usize, const HOW: u8>(&self, s: S) -> Values {
+        let TilePanel { source, form, w, unit, to } = *self;
         let kg = source.group_out();
         let width = form.columns * TILE;
         let panels = kg.div_ceil(width);
@@ -359,13 +356,6 @@ impl<const T: usize, const HOW: u8> Kernel for TilePanel<'_, T, HOW> {
                 next = next.wrapping_add(tiles);
             }
         }
-        let kind = range.kind(s);
-        // SAFETY: the line behind the panel's tiles.
-        unsafe {
-            let line = next.cast::<f32>();
-            line.write_bytes(0, TILE);
-            *line = kind as u8 as f32;
-        }
-        kind
+        range.kind(s)
     }
 }

@@ -15,10 +15,8 @@
 use super::band::{Axis, inside, load_apart, load_lanes};
 use super::indirect::{interleave, turn};
 use super::problem::{Element, Layout, Shape};
-use hipdnn_cpu_simd::isa::{Kernel, MAX_LANES, Simd};
-use hipdnn_cpu_simd::tiles::{
-    CUT, DEPTH, MAX_TERMS, ROUNDED, Range, SCALED, TILE, Values, split_halves, split_pair, split_row,
-};
+use hipdnn_cpu_simd::isa::{MAX_LANES, Simd};
+use hipdnn_cpu_simd::tiles::{DEPTH, Range, Splitting, TILE, Values, split_halves, split_pair, split_row};
 
 /// Number of places whose channels are brought side by side at a time.
 const COLUMNS: usize = 16;
@@ -30,7 +28,7 @@ pub(super) enum Order {
     WithinRows,
 }
 
-/// Where the channels of places lie.
+/// Packing of the channels of places.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Packing {
     /// Those of all places are one run: a kernel row is one tap.
@@ -255,29 +253,7 @@ impl SplitImage {
     /// `x` is the input; `to` has room for [`SplitImage::len`] values.
     #[inline(always)]
     pub(super) unsafe fn fill<S: Simd>(&self, s: S, x: *const u8, at: At, to: *mut f32) -> Values {
-        // SAFETY: the caller's duty.
-        unsafe {
-            match self.terms {
-                1 => self.fill_terms::<S, 1>(s, x, at, to),
-                2 => self.fill_terms::<S, 2>(s, x, at, to),
-                _ => self.fill_terms::<S, MAX_TERMS>(s, x, at, to),
-            }
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn fill_terms<S: Simd, const T: usize>(&self, s: S, x: *const u8, at: At, to: *mut f32) -> Values {
-        let kind = s.call(Fill::<T, ROUNDED> { image: self, x, at, to });
-        match kind {
-            Values::Ordinary => {}
-            Values::Large => {
-                s.call(Fill::<T, CUT> { image: self, x, at, to });
-            }
-            Values::Tiny => {
-                s.call(Fill::<T, SCALED> { image: self, x, at, to });
-            }
-        }
-        kind
+        Fill { image: self, x, at, to }.split_by_terms(s, self.terms)
     }
 }
 
@@ -291,20 +267,18 @@ pub(super) struct At {
     pub(super) column: usize,
 }
 
-/// Kernel of [`SplitImage::fill`], compiled once for all callers.
-struct Fill<'a, const T: usize, const HOW: u8> {
+/// Splitting of [`SplitImage::fill`].
+struct Fill<'a> {
     image: &'a SplitImage,
     x: *const u8,
     at: At,
     to: *mut f32,
 }
 
-impl<const T: usize, const HOW: u8> Kernel for Fill<'_, T, HOW> {
-    type Output = Values;
-
+impl Splitting for Fill<'_> {
     #[inline(always)]
-    fn run<S: Simd>(self, s: S) -> Values {
-        let Fill { image, x, at, to } = self;
+    fn split<S: Simd, const T: usize, const HOW: u8>(&self, s: S) -> Values {
+        let Fill { image, x, at, to } = *self;
         let shape = &image.shape;
         let strides = image.x.strides;
         let [depth, height, width] = shape.input;

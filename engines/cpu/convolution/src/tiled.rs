@@ -15,7 +15,7 @@ use super::split_image::{At, Order, SplitImage};
 use super::tile;
 use super::units::{InUnits, Unit};
 use hipdnn_cpu_simd::isa::{Isa, Kernel, MAX_LANES, Simd};
-use hipdnn_cpu_simd::tiles::{MAX_TERMS, TILE, TILE_BYTES, TileProduct, Values, multiply_plain};
+use hipdnn_cpu_simd::tiles::{MAX_TERMS, Multiplier, TILE, TILE_BYTES, TileProduct};
 
 /// Places of a pair of tiles of rows.
 const PAIR: usize = 2 * TILE;
@@ -347,8 +347,7 @@ impl Kernel for Unit<'_, Tiled> {
                 plan.list_len(),
             );
             let image = plan.image.fill(s, self.x, source, at.staged);
-            #[cfg(target_arch = "x86_64")]
-            let tiles = plan.isa.tiles().map(|token| token.configure());
+            let multiplier = Multiplier::new(plan.isa);
             let places = (at.height - 1) * plan.image.line + at.width;
             let mut block = 0;
             while block < places {
@@ -373,20 +372,11 @@ impl Kernel for Unit<'_, Tiled> {
                             term: plan.image.term_bytes(),
                             step: plan.image.step_bytes(),
                             order: plan.form().order(),
-                            scale: image.scale() * kind.scale(),
                             b: weights.cast(),
                             c: at.sums.wrapping_add(column),
                             to: 4 * plan.pitch(),
                         };
-                        #[cfg(target_arch = "x86_64")]
-                        match &tiles {
-                            Some(tiles) if (image, kind) == (Values::Ordinary, Values::Ordinary) => {
-                                hipdnn_cpu_simd::tiles::multiply(tiles, &job, plan.terms, (rows, plan.columns));
-                            }
-                            _ => multiply_plain(s, &job, plan.terms, (rows, plan.columns)),
-                        }
-                        #[cfg(not(target_arch = "x86_64"))]
-                        multiply_plain(s, &job, plan.terms, (rows, plan.columns));
+                        multiplier.run(s, &job, plan.terms, [image, kind], (rows, plan.columns));
                         if !plan.whole_rows {
                             self.finish(s, &at, panel..panel + 1, place, (rows * TILE).min(end - place));
                         }

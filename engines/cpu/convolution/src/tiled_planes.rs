@@ -15,8 +15,7 @@ use super::tiled::{WEIGHT_BYTES, product_cycles, terms_of};
 use super::units::{InUnits, Unit};
 use hipdnn_cpu_simd::isa::{Isa, Kernel, Simd};
 use hipdnn_cpu_simd::tiles::{
-    CUT, DEPTH, MAX_TERMS, Pairs, ROUNDED, Range, SCALED, TILE, TILE_BYTES, TileProduct, Values, multiply_plain,
-    split_pair,
+    DEPTH, Multiplier, Pairs, Range, Splitting, TILE, TILE_BYTES, TileProduct, Values, split_pair,
 };
 
 /// Places of a pair of tiles of columns.
@@ -236,13 +235,8 @@ impl Kernel for Unit<'_, TiledPlanes> {
             let (count, channel) = ((at.panels.end * width).min(kg) - first, at.group * kg + first);
             let (direct, len) = (plan.direct.as_ref(), plan.list_len());
             plan.finish.fill_lists(direct, self.operands, at.image, channel, count, lists, len);
-            let image = match plan.terms[0] {
-                1 => self.copy_terms::<S, 1>(s, &at),
-                2 => self.copy_terms::<S, 2>(s, &at),
-                _ => self.copy_terms::<S, MAX_TERMS>(s, &at),
-            };
-            #[cfg(target_arch = "x86_64")]
-            let tiles = plan.isa.tiles().map(|token| token.configure());
+            let image = CopyTerms { unit: &self, at: &at }.split_by_terms(s, plan.terms[0]);
+            let multiplier = Multiplier::new(plan.isa);
             let no_offset = 0;
             let mut panel = at.panels.start;
             while panel < at.panels.end {
@@ -261,21 +255,12 @@ impl Kernel for Unit<'_, TiledPlanes> {
                         term: plan.rows * TILE_BYTES,
                         step: plan.terms[1] * plan.rows * TILE_BYTES,
                         order: Pairs::Halves,
-                        scale: image.scale() * kind.scale(),
                         b: at.copied.cast::<u8>().wrapping_add(place / PAIR * plan.pair_bytes()),
                         c: at.sums,
                         to: 4 * PAIR,
                     };
-                    let size = (plan.rows, 2);
-                    #[cfg(target_arch = "x86_64")]
-                    match &tiles {
-                        Some(tiles) if (image, kind) == (Values::Ordinary, Values::Ordinary) => {
-                            hipdnn_cpu_simd::tiles::multiply(tiles, &job, [plan.terms[1], plan.terms[0]], size)
-                        }
-                        _ => multiply_plain(s, &job, [plan.terms[1], plan.terms[0]], size),
-                    }
-                    #[cfg(not(target_arch = "x86_64"))]
-                    multiply_plain(s, &job, [plan.terms[1], plan.terms[0]], size);
+                    let [of_image, of_weights] = plan.terms;
+                    multiplier.run(s, &job, [of_weights, of_image], [kind, image], (plan.rows, 2));
                     self.finish(s, &at, panel, place);
                     place += PAIR;
                 }
@@ -286,22 +271,6 @@ impl Kernel for Unit<'_, TiledPlanes> {
 }
 
 impl Unit<'_, TiledPlanes> {
-    /// Copies the unit's input.
-    #[inline(always)]
-    unsafe fn copy_terms<S: Simd, const T: usize>(&self, s: S, at: &Place) -> Values {
-        let kind = s.call(CopyTerms::<T, ROUNDED> { unit: self, at });
-        match kind {
-            Values::Ordinary => {}
-            Values::Large => {
-                s.call(CopyTerms::<T, CUT> { unit: self, at });
-            }
-            Values::Tiny => {
-                s.call(CopyTerms::<T, SCALED> { unit: self, at });
-            }
-        }
-        kind
-    }
-
     /// Finishes the sums of a pair of tiles of columns, from `place` of the unit on.
     #[inline(always)]
     unsafe fn finish<S: Simd>(&self, s: S, at: &Place, panel: usize, place: usize) {
@@ -355,8 +324,8 @@ impl Unit<'_, TiledPlanes> {
                     sums[r][v] = s.add(s.load(from.add(r * PAIR + v * S::LANES)), bias);
                 }
             }
+            tile::apply(s, &[], std::ptr::null(), plan.finish.clamp, &mut sums);
             let Some(tile) = &plan.direct else {
-                tile::apply(s, &[], std::ptr::null(), plan.finish.clamp, &mut sums);
                 for r in 0..R {
                     for v in 0..V {
                         s.store(from.add(r * PAIR + v * S::LANES), sums[r][v]);
@@ -364,7 +333,6 @@ impl Unit<'_, TiledPlanes> {
                 }
                 return;
             };
-            tile::apply(s, &[], std::ptr::null(), plan.finish.clamp, &mut sums);
             let lanes = |v: usize| (at.count - place).saturating_sub(v * S::LANES).min(S::LANES);
             if !tile.is_empty() {
                 const NO_CLAMP: (f32, f32) = (f32::NEG_INFINITY, f32::INFINITY);
@@ -395,17 +363,15 @@ impl Unit<'_, TiledPlanes> {
     }
 }
 
-/// Kernel that copies a unit's input, compiled once for all callers.
-struct CopyTerms<'a, const T: usize, const HOW: u8> {
+/// Splitting of a unit's input.
+struct CopyTerms<'a> {
     unit: &'a Unit<'a, TiledPlanes>,
     at: &'a Place,
 }
 
-impl<const T: usize, const HOW: u8> Kernel for CopyTerms<'_, T, HOW> {
-    type Output = Values;
-
+impl Splitting for CopyTerms<'_> {
     #[inline(always)]
-    fn run<S: Simd>(self, s: S) -> Values {
+    fn split<S: Simd, const T: usize, const HOW: u8>(&self, s: S) -> Values {
         let (unit, at) = (self.unit, self.at);
         let plan = unit.plan;
         let shape = &plan.shape;

@@ -325,10 +325,8 @@ impl Kernel for Unit<'_> {
         let right = right.filter(|(_, [_, of_result])| *of_result == 1 && tiles.count <= IN_PLACE && ready.is_none());
         // Columns that are read where they lie: whole panels.
         let placed = if right.is_some() { columns / width * width } else { 0 };
-        let mut on_tiles = None;
-        if product.on_tiles() && left.is_some() {
-            on_tiles = OnTiles::new(product.isa, rows, self.panels.wrapping_add(product.panels_len()));
-        }
+        let mut on_tiles = (product.on_tiles() && left.is_some())
+            .then(|| OnTiles::new(product.isa, rows, self.panels.wrapping_add(product.panels_len())));
         let mut k = start;
         // SAFETY: the panels have room for `DEPTH` steps of the block's rows and of `PANELS` whole panels, or all that it has, the
         // block for all of its rows and columns; the factors' places are the product's, and panels that come ready are whole.

@@ -9,11 +9,11 @@
 //! computations (arXiv:1904.06376).
 //!
 //! Values that are infinite or no numbers have no such terms, and those of which all are tiny lose digits: [`Range`] tells, they are
-//! split another way, and [`multiply_plain`] multiplies the terms with vectors.
+//! split another way, and [`Multiplier`] multiplies the terms with vectors.
 
 #[cfg(target_arch = "x86_64")]
 use crate::isa::Tiles;
-use crate::isa::{MAX_LANES, Simd};
+use crate::isa::{Isa, Kernel, MAX_LANES, Simd};
 #[cfg(target_arch = "x86_64")]
 use std::arch::asm;
 #[cfg(target_arch = "x86_64")]
@@ -145,6 +145,51 @@ impl Values {
     /// Kind of a number that `self as u8` gave.
     pub fn of_number(number: u8) -> Values {
         [Values::Ordinary, Values::Tiny, Values::Large][usize::from(number.min(2))]
+    }
+}
+
+/// Splitting of some values: a loop that is compiled for each number of terms and way of splitting.
+pub trait Splitting {
+    /// Splits the values; their kind. The body has to be `#[inline(always)]`.
+    fn split<S: Simd, const T: usize, const HOW: u8>(&self, s: S) -> Values;
+
+    /// Splits the values into `T` terms the way that their kind wants: seldom twice.
+    #[inline(always)]
+    fn split_by_kind<S: Simd, const T: usize>(&self, s: S) -> Values
+    where
+        Self: Sized,
+    {
+        let kind = s.call(Way::<Self, T, ROUNDED>(self));
+        match kind {
+            Values::Ordinary => kind,
+            Values::Large => s.call(Way::<Self, T, CUT>(self)),
+            Values::Tiny => s.call(Way::<Self, T, SCALED>(self)),
+        }
+    }
+
+    /// Splits the values into `terms` terms, as [`Splitting::split_by_kind`].
+    #[inline(always)]
+    fn split_by_terms<S: Simd>(&self, s: S, terms: usize) -> Values
+    where
+        Self: Sized,
+    {
+        match terms {
+            1 => self.split_by_kind::<S, 1>(s),
+            2 => self.split_by_kind::<S, 2>(s),
+            _ => self.split_by_kind::<S, MAX_TERMS>(s),
+        }
+    }
+}
+
+/// Kernel of a splitting into `T` terms, one way.
+struct Way<'a, P, const T: usize, const HOW: u8>(&'a P);
+
+impl<P: Splitting, const T: usize, const HOW: u8> Kernel for Way<'_, P, T, HOW> {
+    type Output = Values;
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) -> Values {
+        self.0.split::<S, T, HOW>(s)
     }
 }
 
@@ -291,8 +336,6 @@ pub struct TileProduct {
     pub step: usize,
     /// Order of both sides' places of the sum.
     pub order: Pairs,
-    /// Factor of the sums, of [`multiply_plain`] alone.
-    pub scale: f32,
     /// Right side: for each step for each tap its tiles, as of [`split_right`].
     pub b: *const u8,
     /// Sums.
@@ -523,13 +566,55 @@ product_of_terms!(one_2x1, two_2x1, three_2x1, three_by_one_2x1, one_by_three_2x
 #[cfg(target_arch = "x86_64")]
 product_of_terms!(one_2x2, two_2x2, three_2x2, three_by_one_2x2, one_by_three_2x2, 2, 2);
 
+/// Multiplier of terms: on the thread's matrix tiles, which are configured while it lives, or with vectors, where the set has no tiles or
+/// tiles lose values.
+pub struct Multiplier {
+    #[cfg(target_arch = "x86_64")]
+    tiles: Option<Tiles>,
+}
+
+impl Multiplier {
+    /// Makes the multiplier of a set, and configures the thread's tiles if it has some.
+    #[cfg_attr(not(target_arch = "x86_64"), expect(unused_variables, reason = "no such set has tiles"))]
+    pub fn new(isa: Isa) -> Multiplier {
+        Multiplier {
+            #[cfg(target_arch = "x86_64")]
+            tiles: isa.tiles().map(|token| token.configure()),
+        }
+    }
+
+    /// Multiplies `size` tiles of rows and columns, one or two of each, of values of `terms` terms on the left and the right: as many, or
+    /// three and one. `kinds` are those of the values of both sides.
+    ///
+    /// # Safety
+    /// As in [`TileProduct`]: whole tiles of `a`, `b` and `c` can be read and written, and there is a tap and a step.
+    #[inline(always)]
+    pub unsafe fn run<S: Simd>(
+        &self,
+        s: S,
+        job: &TileProduct,
+        terms: [usize; 2],
+        kinds: [Values; 2],
+        size: (usize, usize),
+    ) {
+        // SAFETY: the caller's duty.
+        unsafe {
+            #[cfg(target_arch = "x86_64")]
+            if let (Some(tiles), [Values::Ordinary, Values::Ordinary]) = (&self.tiles, kinds) {
+                return multiply(tiles, job, terms, size);
+            }
+            multiply_plain(s, job, terms, size, kinds[0].scale() * kinds[1].scale());
+        }
+    }
+}
+
 /// Multiplies on tiles: `size` tiles of rows and columns, one or two of each, of values of `terms` terms on the left and the right:
 /// as many, or three and one.
 ///
 /// # Safety
 /// As in [`TileProduct`]: whole tiles of `a`, `b` and `c` can be read and written, and there is a tap and a step.
 #[cfg(target_arch = "x86_64")]
-pub unsafe fn multiply(_: &Tiles, job: &TileProduct, terms: [usize; 2], size: (usize, usize)) {
+unsafe fn multiply(_: &Tiles, job: &TileProduct, terms: [usize; 2], size: (usize, usize)) {
     macro_rules! of_size {
         ($one:ident, $two:ident, $three:ident, $three_by_one:ident, $one_by_three:ident) => {
             match terms {
@@ -553,16 +638,17 @@ pub unsafe fn multiply(_: &Tiles, job: &TileProduct, terms: [usize; 2], size: (u
     unsafe { function(job) }
 }
 
-/// Variant of [`multiply`] with vectors: for values that tiles lose, and sets without tiles.
+/// Variant of [`multiply`] with vectors, of which the sums are multiplied by `scale`.
 ///
 /// # Safety
 /// As for [`multiply`].
 #[inline(always)]
-pub unsafe fn multiply_plain<S: Simd>(
+unsafe fn multiply_plain<S: Simd>(
     s: S,
     job: &TileProduct,
     [left, right]: [usize; 2],
     (rows, columns): (usize, usize),
+    scale: f32,
 ) {
     let width = columns * TILE;
     let mut sums = [[0f32; 2 * TILE]; 2 * TILE];
@@ -596,7 +682,7 @@ pub unsafe fn multiply_plain<S: Simd>(
         for (row, sums) in sums.iter().take(rows * TILE).enumerate() {
             let to = job.c.byte_add(row * job.to);
             for (column, sum) in sums.iter().take(width).enumerate() {
-                *to.add(column) = sum * job.scale;
+                *to.add(column) = sum * scale;
             }
         }
     }
@@ -625,7 +711,6 @@ unsafe fn sum_of_terms(p: *const u8, distance: isize, terms: usize) -> f32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::isa::{Isa, Kernel};
 
     /// A product of `rows` by `columns` tiles with the left side's taps some rows apart, computed with vectors or on tiles.
     struct Case<'a, const T: usize, const HOW: u8> {
@@ -683,14 +768,13 @@ mod tests {
                     term: 2 * plane,
                     step: 2 * DEPTH,
                     order: Pairs::Neighbors,
-                    scale: 1.0,
                     b: b.as_ptr().cast(),
                     c: c.as_mut_ptr(),
                     to: 4 * columns,
                 };
                 match self.isa.tiles().filter(|_| self.on_tiles) {
                     Some(token) => multiply(&token.configure(), &job, [T; 2], self.size),
-                    None => multiply_plain(s, &job, [T; 2], self.size),
+                    None => multiply_plain(s, &job, [T; 2], self.size, 1.0),
                 }
             }
             (c, [of_left.kind(s), of_right.kind(s)])

@@ -3,10 +3,10 @@
 //! runs of rows.
 
 use super::{DEPTH, PANELS};
-use hipdnn_cpu_simd::isa::{Isa, Kernel, Simd, first};
+use hipdnn_cpu_simd::isa::{Isa, Simd, first};
 use hipdnn_cpu_simd::tiles::{
-    CUT, DEPTH as STEP, MAX_TERMS, Pairs, ROUNDED, Range, SCALED, TILE, TILE_BYTES, TileProduct, Values,
-    multiply_plain, split_halves, split_right,
+    DEPTH as STEP, MAX_TERMS, Multiplier, Pairs, Range, Splitting, TILE, TILE_BYTES, TileProduct, Values, split_halves,
+    split_right,
 };
 
 /// Rows, and columns, of a pair of tiles.
@@ -34,12 +34,12 @@ impl OnTiles {
         (rows.div_ceil(PAIR) + PANELS) * STEPS * PAIR_BYTES / size_of::<f32>() + PAIR * PITCH
     }
 
-    /// Makes the block; none without matrix tiles. `scratch` has [`OnTiles::len`] values and begins on a cache line.
-    pub(super) fn new(isa: Isa, rows: usize, scratch: *mut f32) -> Option<OnTiles> {
+    /// Makes the block. `scratch` has [`OnTiles::len`] values and begins on a cache line.
+    pub(super) fn new(isa: Isa, rows: usize, scratch: *mut f32) -> OnTiles {
         let left = scratch.cast::<u8>();
         let right = left.wrapping_add(rows.div_ceil(PAIR) * STEPS * PAIR_BYTES);
         let sums = right.wrapping_add(PANELS * STEPS * PAIR_BYTES).cast();
-        isa.has_tiles().then_some(OnTiles { isa, rows, left, right, sums, kind: Values::Ordinary })
+        OnTiles { isa, rows, left, right, sums, kind: Values::Ordinary }
     }
 
     /// Splits the left side: `depth` values of each row, at most [`DEPTH`], rows `stride` values apart.
@@ -48,18 +48,7 @@ impl OnTiles {
     /// The rows' values can be read; the scratch memory is this block's.
     #[inline(always)]
     pub(super) unsafe fn split<S: Simd>(&mut self, s: S, a: *const f32, stride: usize, depth: usize) {
-        let block = &*self;
-        let kind = s.call(SplitLeft::<ROUNDED> { block, a, stride, depth });
-        match kind {
-            Values::Ordinary => {}
-            Values::Large => {
-                s.call(SplitLeft::<CUT> { block, a, stride, depth });
-            }
-            Values::Tiny => {
-                s.call(SplitLeft::<SCALED> { block, a, stride, depth });
-            }
-        }
-        self.kind = kind;
+        self.kind = SplitLeft { block: self, a, stride, depth }.split_by_kind::<S, MAX_TERMS>(s);
     }
 
     /// Multiplies the left side with some panels of columns, and adds to the result if `add`, else writes it. `right`: address of the
@@ -81,19 +70,9 @@ impl OnTiles {
         let panels = columns.div_ceil(PAIR);
         for (i, kind) in kinds.iter_mut().enumerate().take(panels) {
             let (from, to) = (right.wrapping_add(i * panel), self.right.wrapping_add(i * STEPS * PAIR_BYTES));
-            *kind = s.call(SplitRight::<ROUNDED> { from, pitch, depth, to });
-            match kind {
-                Values::Ordinary => {}
-                Values::Large => {
-                    s.call(SplitRight::<CUT> { from, pitch, depth, to });
-                }
-                Values::Tiny => {
-                    s.call(SplitRight::<SCALED> { from, pitch, depth, to });
-                }
-            }
+            *kind = SplitRight { from, pitch, depth, to }.split_by_kind::<S, MAX_TERMS>(s);
         }
-        #[cfg(target_arch = "x86_64")]
-        let tiles = self.isa.tiles().map(|token| token.configure());
+        let multiplier = Multiplier::new(self.isa);
         let no_offset = 0;
         let mut row = 0;
         while row < self.rows {
@@ -110,24 +89,13 @@ impl OnTiles {
                     term: 2 * TILE_BYTES,
                     step: PAIR_BYTES,
                     order: Pairs::Halves,
-                    scale: self.kind.scale() * kind.scale(),
                     b: self.right.wrapping_add(i * STEPS * PAIR_BYTES),
                     c: self.sums.wrapping_add(i * PAIR),
                     to: PITCH * size_of::<f32>(),
                 };
                 let size = (count.div_ceil(TILE), 2);
                 // SAFETY: the terms of both sides, zeros behind the last place of the sum, and the scratch memory for the sums.
-                unsafe {
-                    #[cfg(target_arch = "x86_64")]
-                    match &tiles {
-                        Some(tiles) if (self.kind, *kind) == (Values::Ordinary, Values::Ordinary) => {
-                            hipdnn_cpu_simd::tiles::multiply(tiles, &job, [MAX_TERMS; 2], size);
-                        }
-                        _ => multiply_plain(s, &job, [MAX_TERMS; 2], size),
-                    }
-                    #[cfg(not(target_arch = "x86_64"))]
-                    multiply_plain(s, &job, [MAX_TERMS; 2], size);
-                }
+                unsafe { multiplier.run(s, &job, [MAX_TERMS; 2], [self.kind, *kind], size) };
             }
             for r in 0..count {
                 let (from, to) = (self.sums.wrapping_add(r * PITCH), to.wrapping_add((row + r) * stride));
@@ -152,20 +120,18 @@ impl OnTiles {
     }
 }
 
-/// Kernel that splits rows of the left side.
-struct SplitLeft<'a, const HOW: u8> {
+/// Splitting of rows of the left side.
+struct SplitLeft<'a> {
     block: &'a OnTiles,
     a: *const f32,
     stride: usize,
     depth: usize,
 }
 
-impl<const HOW: u8> Kernel for SplitLeft<'_, HOW> {
-    type Output = Values;
-
+impl Splitting for SplitLeft<'_> {
     #[inline(always)]
-    fn run<S: Simd>(self, s: S) -> Values {
-        let SplitLeft { block, a, stride, depth } = self;
+    fn split<S: Simd, const T: usize, const HOW: u8>(&self, s: S) -> Values {
+        let SplitLeft { block, a, stride, depth } = *self;
         let mut range = Range::new(s);
         // A tile of rows before the next step: what is written lies in few pages then.
         for tile in (0..block.rows).step_by(TILE) {
@@ -179,13 +145,13 @@ impl<const HOW: u8> Kernel for SplitLeft<'_, HOW> {
                     unsafe {
                         if k + STEP <= depth {
                             let load = |i: usize| s.load(from.add(i));
-                            split_halves::<S, MAX_TERMS, HOW>(s, &mut range, load, to, TILE_BYTES);
+                            split_halves::<S, T, HOW>(s, &mut range, load, to, TILE_BYTES);
                         } else {
                             let load = |i: usize| {
                                 let lanes = depth.saturating_sub(k + i).min(S::LANES);
                                 s.load_masked(s.mask(first(lanes)), from.wrapping_add(i))
                             };
-                            split_halves::<S, MAX_TERMS, HOW>(s, &mut range, load, to, TILE_BYTES);
+                            split_halves::<S, T, HOW>(s, &mut range, load, to, TILE_BYTES);
                         }
                     }
                 }
@@ -195,24 +161,22 @@ impl<const HOW: u8> Kernel for SplitLeft<'_, HOW> {
     }
 }
 
-/// Kernel that splits a panel of the right side.
-struct SplitRight<const HOW: u8> {
+/// Splitting of a panel of the right side.
+struct SplitRight {
     from: *const f32,
     pitch: usize,
     depth: usize,
     to: *mut u8,
 }
 
-impl<const HOW: u8> Kernel for SplitRight<HOW> {
-    type Output = Values;
-
+impl Splitting for SplitRight {
     #[inline(always)]
-    fn run<S: Simd>(self, s: S) -> Values {
-        let SplitRight { from, pitch, depth, to } = self;
+    fn split<S: Simd, const T: usize, const HOW: u8>(&self, s: S) -> Values {
+        let SplitRight { from, pitch, depth, to } = *self;
         let mut range = Range::new(s);
         // SAFETY: the panel's places, `pitch` apart, and the scratch memory for their terms.
         unsafe {
-            split_right::<S, MAX_TERMS, HOW>(s, &mut range, Pairs::Halves, 2, depth, (from, pitch), to, PAIR_BYTES);
+            split_right::<S, T, HOW>(s, &mut range, Pairs::Halves, 2, depth, (from, pitch), to, PAIR_BYTES);
         }
         range.kind(s)
     }
