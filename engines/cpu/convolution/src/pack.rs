@@ -280,6 +280,7 @@ impl TileForm {
 }
 
 /// Kernel that packs a panel of tiles.
+#[derive(Clone, Copy)]
 struct TilePanel<'a> {
     source: &'a Source,
     form: &'a TileForm,
@@ -306,8 +307,8 @@ impl Kernel for TilePanel<'_> {
 
 impl Splitting for TilePanel<'_> {
     #[inline(always)]
-    fn split<S: Simd, const T: usize, const HOW: u8>(&self, s: S) -> Values {
-        let TilePanel { source, form, w, unit, to } = *self;
+    fn split<S: Simd, const T: usize, const HOW: u8>(self, s: S) -> Values {
+        let TilePanel { source, form, w, unit, to } = self;
         let kg = source.group_out();
         let width = form.columns * TILE;
         let panels = kg.div_ceil(width);

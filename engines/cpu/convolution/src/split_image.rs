@@ -268,6 +268,7 @@ pub(super) struct At {
 }
 
 /// Splitting of [`SplitImage::fill`].
+#[derive(Clone, Copy)]
 struct Fill<'a> {
     image: &'a SplitImage,
     x: *const u8,
@@ -277,8 +278,8 @@ struct Fill<'a> {
 
 impl Splitting for Fill<'_> {
     #[inline(always)]
-    fn split<S: Simd, const T: usize, const HOW: u8>(&self, s: S) -> Values {
-        let Fill { image, x, at, to } = *self;
+    fn split<S: Simd, const T: usize, const HOW: u8>(self, s: S) -> Values {
+        let Fill { image, x, at, to } = self;
         let shape = &image.shape;
         let strides = image.x.strides;
         let [depth, height, width] = shape.input;

@@ -364,6 +364,7 @@ impl Unit<'_, TiledPlanes> {
 }
 
 /// Splitting of a unit's input.
+#[derive(Clone, Copy)]
 struct CopyTerms<'a> {
     unit: &'a Unit<'a, TiledPlanes>,
     at: &'a Place,
@@ -371,7 +372,7 @@ struct CopyTerms<'a> {
 
 impl Splitting for CopyTerms<'_> {
     #[inline(always)]
-    fn split<S: Simd, const T: usize, const HOW: u8>(&self, s: S) -> Values {
+    fn split<S: Simd, const T: usize, const HOW: u8>(self, s: S) -> Values {
         let (unit, at) = (self.unit, self.at);
         let plan = unit.plan;
         let shape = &plan.shape;

@@ -148,17 +148,15 @@ impl Values {
     }
 }
 
-/// Splitting of some values: a loop that is compiled for each number of terms and way of splitting.
-pub trait Splitting {
+/// Splitting of some values: a loop that is compiled for each number of terms and way of splitting. It is passed by value: behind a
+/// reference its fields are read again after every store.
+pub trait Splitting: Copy {
     /// Splits the values; their kind. The body has to be `#[inline(always)]`.
-    fn split<S: Simd, const T: usize, const HOW: u8>(&self, s: S) -> Values;
+    fn split<S: Simd, const T: usize, const HOW: u8>(self, s: S) -> Values;
 
     /// Splits the values into `T` terms the way that their kind wants: seldom twice.
     #[inline(always)]
-    fn split_by_kind<S: Simd, const T: usize>(&self, s: S) -> Values
-    where
-        Self: Sized,
-    {
+    fn split_by_kind<S: Simd, const T: usize>(self, s: S) -> Values {
         let kind = s.call(Way::<Self, T, ROUNDED>(self));
         match kind {
             Values::Ordinary => kind,
@@ -169,10 +167,7 @@ pub trait Splitting {
 
     /// Splits the values into `terms` terms, as [`Splitting::split_by_kind`].
     #[inline(always)]
-    fn split_by_terms<S: Simd>(&self, s: S, terms: usize) -> Values
-    where
-        Self: Sized,
-    {
+    fn split_by_terms<S: Simd>(self, s: S, terms: usize) -> Values {
         match terms {
             1 => self.split_by_kind::<S, 1>(s),
             2 => self.split_by_kind::<S, 2>(s),
@@ -182,9 +177,9 @@ pub trait Splitting {
 }
 
 /// Kernel of a splitting into `T` terms, one way.
-struct Way<'a, P, const T: usize, const HOW: u8>(&'a P);
+struct Way<P, const T: usize, const HOW: u8>(P);
 
-impl<P: Splitting, const T: usize, const HOW: u8> Kernel for Way<'_, P, T, HOW> {
+impl<P: Splitting, const T: usize, const HOW: u8> Kernel for Way<P, T, HOW> {
     type Output = Values;
 
     #[inline(always)]

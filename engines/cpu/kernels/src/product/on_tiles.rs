@@ -121,6 +121,7 @@ impl OnTiles {
 }
 
 /// Splitting of rows of the left side.
+#[derive(Clone, Copy)]
 struct SplitLeft<'a> {
     block: &'a OnTiles,
     a: *const f32,
@@ -130,8 +131,8 @@ struct SplitLeft<'a> {
 
 impl Splitting for SplitLeft<'_> {
     #[inline(always)]
-    fn split<S: Simd, const T: usize, const HOW: u8>(&self, s: S) -> Values {
-        let SplitLeft { block, a, stride, depth } = *self;
+    fn split<S: Simd, const T: usize, const HOW: u8>(self, s: S) -> Values {
+        let SplitLeft { block, a, stride, depth } = self;
         let mut range = Range::new(s);
         // A tile of rows before the next step: what is written lies in few pages then.
         for tile in (0..block.rows).step_by(TILE) {
@@ -162,6 +163,7 @@ impl Splitting for SplitLeft<'_> {
 }
 
 /// Splitting of a panel of the right side.
+#[derive(Clone, Copy)]
 struct SplitRight {
     from: *const f32,
     pitch: usize,
@@ -171,8 +173,8 @@ struct SplitRight {
 
 impl Splitting for SplitRight {
     #[inline(always)]
-    fn split<S: Simd, const T: usize, const HOW: u8>(&self, s: S) -> Values {
-        let SplitRight { from, pitch, depth, to } = *self;
+    fn split<S: Simd, const T: usize, const HOW: u8>(self, s: S) -> Values {
+        let SplitRight { from, pitch, depth, to } = self;
         let mut range = Range::new(s);
         // SAFETY: the panel's places, `pitch` apart, and the scratch memory for their terms.
         unsafe {
