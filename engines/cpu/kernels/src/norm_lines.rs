@@ -53,6 +53,12 @@ pub fn moments(isa: Isa, values: &[f32], centred: bool) -> (f64, f64) {
     isa.run(Moments { values, centred })
 }
 
+/// Number that differences of values are taken from, of their first one: that, if it is finite.
+#[inline(always)]
+pub fn base_of(first: f32) -> f32 {
+    if first.is_finite() { first } else { 0.0 }
+}
+
 struct Moments<'a> {
     values: &'a [f32],
     centred: bool,
@@ -68,8 +74,7 @@ impl Kernel for Moments<'_> {
         let (mut count, mut mean, mut squares) = (0.0, 0.0, 0.0);
         // Plain loops: what iterators call is compiled without the instruction set.
         for values in self.values.chunks(AROUND) {
-            // A value within the data, unless it is none to take differences from.
-            let base = if values[0].is_finite() { values[0] } else { 0.0 };
+            let base = base_of(values[0]);
             let more = values.len() as f64;
             let [sum, around] = sums::sums_around(s, values, base);
             let (average, around) = around_mean(more, sum, around);
@@ -100,7 +105,9 @@ pub fn join_moments([count, mean, squares]: [f64; 3], [more, other, others]: [f6
     let total = count + more;
     let difference = other - mean;
     let apart = difference * difference * (count / total * more);
-    (mean + difference * (more / total), squares + (others + apart))
+    // Infinities of one sign have that for their mean, and no difference.
+    let joined = if mean.is_infinite() { mean + other } else { mean + difference * (more / total) };
+    (joined, squares + (others + apart))
 }
 
 #[inline(always)]
@@ -411,4 +418,33 @@ fn slope(x: f32, dy: f32, [weight, factor]: [f32; 2], [mean, inverse, a, b]: [f6
     let normal = (f64::from(x) - mean) * inverse;
     let g = f64::from(dy) * f64::from(weight);
     (f64::from(factor) * inverse * (g - a - normal * b)) as f32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn means_of_infinities_of_one_sign_are_infinite() {
+        let line = |at: &[(usize, f32)]| {
+            let mut values = vec![1.0; 3 * AROUND];
+            at.iter().for_each(|(at, value)| values[*at] = *value);
+            values
+        };
+        let inf = f32::INFINITY;
+        for isa in Isa::available() {
+            for (at, want) in [
+                (vec![(0, inf)], f64::INFINITY),
+                (vec![(5, inf), (2 * AROUND, inf)], f64::INFINITY),
+                (vec![(0, -inf), (AROUND, -inf), (2 * AROUND + 3, -inf)], f64::NEG_INFINITY),
+                (vec![(0, -inf), (AROUND, inf)], f64::NAN),
+                (vec![(0, f32::NAN), (AROUND, inf)], f64::NAN),
+                (vec![], 1.0),
+            ] {
+                let (mean, squares) = moments(isa, &line(&at), true);
+                assert!(mean == want || (mean.is_nan() && want.is_nan()), "{at:?}: expected {want}, got {mean}");
+                assert_eq!(squares.is_nan(), !want.is_finite(), "{at:?}: sum of squares {squares}");
+            }
+        }
+    }
 }

@@ -267,16 +267,18 @@ mod tests {
     fn extreme_values_stay_in_their_channel() {
         let (nan, inf, large) = (f64::NAN, f64::INFINITY, 3e38);
         // Of each channel the values, what they become, and the mean.
-        let channels: [([f64; 4], [f64; 4], f64); 6] = [
+        let channels: [([f64; 4], [f64; 4], f64); 8] = [
             ([nan, 1.0, 2.0, 3.0], [nan; 4], nan),
             ([1.0, 2.0, inf, 3.0], [nan; 4], inf),
+            ([inf, 1.0, 2.0, inf], [nan; 4], inf),
+            ([-inf, inf, 2.0, 3.0], [nan; 4], nan),
             ([large, -large, large, -large], [3.0, -1.0, 3.0, -1.0], 0.0),
             ([7.0; 4], [1.0; 4], 7.0),
             ([1e-38, -1e-38, 1e-38, -1e-38], [1.0; 4], 0.0),
             ([0.0, 2.0, 0.0, 2.0], [-1.0, 3.0, -1.0, 3.0], 1.0),
         ];
-        let dims = [2, 6, 1, 2];
-        for strides in [[12, 2, 2, 1], [12, 1, 12, 6]] {
+        let dims = [2, 8, 1, 2];
+        for strides in [[16, 2, 2, 1], [16, 1, 16, 8]] {
             let node = Batchnorm {
                 mean: Some(TensorUid(5)),
                 ..Batchnorm::new(TensorUid(0), TensorUid(1), TensorUid(2), TensorUid(3), TensorUid(4))
@@ -292,11 +294,11 @@ mod tests {
                     channel(5, Float, &dims),
                 ],
             );
-            bench.fill(0, |i| channels[i / 2 % 6].0[i / 12 * 2 + i % 2]);
+            bench.fill(0, |i| channels[i / 2 % 8].0[i / 16 * 2 + i % 2]);
             bench.fill(1, |_| 2.0);
             bench.fill(2, |_| 1.0);
             let got = bench.run(1);
-            let want = (0..24).map(|i| channels[i / 2 % 6].1[i / 12 * 2 + i % 2]);
+            let want = (0..32).map(|i| channels[i / 2 % 8].1[i / 16 * 2 + i % 2]);
             approx_normalized(&got[&4], want, Float, |_| 1.0, "extreme values");
             approx(&got[&5], channels.iter().map(|c| c.2), Float, |_| 0.0, "means of extreme values");
         }

@@ -754,7 +754,7 @@ impl Run<'_> {
                 unsafe { self.load(walk, Slot::X, &line, x) };
                 if step == first && self.kernel.centred {
                     for (base, x) in base.iter_mut().zip(&x[..len]) {
-                        *base = f64::from(*x);
+                        *base = f64::from(line::base_of(*x));
                     }
                 }
                 let mut around =

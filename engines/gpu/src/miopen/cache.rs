@@ -79,8 +79,9 @@ mod tests {
             std::fs::write(folder.join(name), content).map_err(|error| Error::new(ErrorKind::Device, error.to_string()))
         };
         let by_other = uncompiled_in(Some(folder.into()), || {
-            // What a child writes is counted as its parent's, once that has waited for it; the shell doesn't.
-            let script = format!("cp /proc/self/stat '{}' &", theirs.display());
+            // What a child writes is counted as its parent's, once that has waited for it; the shell doesn't. The file
+            // takes its name once it is whole: a copy that is still written would change the folder in the next step.
+            let script = format!("(cp /proc/self/stat '{0}.part' && mv '{0}.part' '{0}') &", theirs.display());
             assert!(Command::new("sh").args(["-c", &script]).status().unwrap().success());
             while !theirs.exists() {
                 std::thread::yield_now();
