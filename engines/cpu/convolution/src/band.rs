@@ -415,6 +415,22 @@ pub(super) unsafe fn load_lanes<S: Simd>(s: S, element: Element, p: *const u8, f
     }
 }
 
+/// Loads the values at `p` of the lanes whose bits are set; zeros in the other lanes.
+///
+/// # Safety
+/// The elements of those lanes can be read.
+#[inline(always)]
+pub(super) unsafe fn load_some<S: Simd>(s: S, element: Element, p: *const u8, lanes: u32) -> S::V {
+    // SAFETY: the caller's duty.
+    unsafe {
+        match element {
+            Element::F32 => s.load_masked(s.mask(lanes), p.cast()),
+            Element::F16 => s.load_f16_masked(lanes, p.cast()),
+            Element::BF16 => s.load_bf16_masked(lanes, p.cast()),
+        }
+    }
+}
+
 /// Loads `lanes` values from element `from` of `p` on, `step` elements apart; zeros in the other lanes.
 ///
 /// # Safety

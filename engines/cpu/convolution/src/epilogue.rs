@@ -117,6 +117,11 @@ impl InTile {
     pub(super) fn is_empty(&self) -> bool {
         self.steps.is_empty() && self.summand.is_none() && self.clamp == NO_CLAMP
     }
+
+    /// Clamp bounds of the result where there is no summand, else of what it is added to: none.
+    pub(super) fn clamp_before_summand(&self) -> (f32, f32) {
+        if self.summand.is_some() { NO_CLAMP } else { self.clamp }
+    }
 }
 
 /// Results that a kernel left in scratch memory: of neighboring channels, the same places of each, which follow each
@@ -197,8 +202,17 @@ impl Epilogue {
 
     /// Epilogue behind bias and clamp, if a tile of channels by places can compute it in registers.
     pub(super) fn in_tile(&self) -> Option<InTile> {
+        let single = |layout: &Layout| layout.element == Element::F32;
         let beside = |layout: &Layout| self.flat && !self.single && self.distance(layout) == 1;
-        if self.y.element == Element::F32 { self.in_registers_with(false, beside) } else { None }
+        let summand = |layout: &Layout| single(layout) && beside(layout);
+        if single(&self.y) { self.in_registers_with(false, summand) } else { None }
+    }
+
+    /// Epilogue behind bias and clamp, if a tile can compute it in registers before its results are rounded to the output's
+    /// type. Lists may have other values for each image; `beside`: true for a summand, of any type, that lies as vectors of
+    /// the tile do.
+    pub(super) fn with_summand(&self, beside: impl Fn(&Layout) -> bool) -> Option<InTile> {
+        self.in_registers_with(true, beside)
     }
 
     /// Epilogue behind bias and clamp without a summand, if a tile can compute it in registers before its results are
@@ -213,7 +227,7 @@ impl Epilogue {
         if self.y.strides[1] != 1 || self.y.element != Element::F32 {
             return None;
         }
-        self.in_registers_with(true, |layout| layout.strides[1] == 1)
+        self.in_registers_with(true, |layout| layout.strides[1] == 1 && layout.element == Element::F32)
     }
 
     /// Epilogue of a tile. `per_image`: lists may have other values for each image; `beside`: true for a summand that
@@ -230,7 +244,7 @@ impl Epilogue {
         if let Some(last) = &self.last
             && tile.list(last, per_image).is_none()
         {
-            if last.product || last.layout.element != Element::F32 || !beside(&last.layout) {
+            if last.product || !beside(&last.layout) {
                 return None;
             }
             tile.summand = Some((last.operand, last.layout));

@@ -388,9 +388,16 @@ impl Copy<'_> {
                 (Packing::Run, true) => {
                     let run = step == cg;
                     for column in 0..if run { 1 } else { count } {
-                        let load = |i: usize, lanes: usize| load_lanes(s, element, x, from + column * step + i, lanes);
                         let to = begin.add(image.value(first + column, 0));
-                        split_row::<S, T, HOW>(s, range, if run { count * cg } else { cg }, load, to, term);
+                        split_row::<S, T, HOW>(
+                            s,
+                            range,
+                            if run { count * cg } else { cg },
+                            #[inline(always)]
+                            |i, lanes| load_lanes(s, element, x, from + column * step + i, lanes),
+                            to,
+                            term,
+                        );
                     }
                 }
                 (Packing::Run, false) => {
@@ -403,9 +410,16 @@ impl Copy<'_> {
                         } else {
                             turn(s, &image.x, x, from, step, [cg, columns], buffer);
                         }
-                        let load = |i: usize, lanes: usize| load_lanes(s, Element::F32, buffer.cast(), i, lanes);
                         let to = begin.add(image.value(first + column, 0));
-                        split_row::<S, T, HOW>(s, range, columns * cg, load, to, term);
+                        split_row::<S, T, HOW>(
+                            s,
+                            range,
+                            columns * cg,
+                            #[inline(always)]
+                            |i, lanes| load_lanes(s, Element::F32, buffer.cast(), i, lanes),
+                            to,
+                            term,
+                        );
                         column += columns;
                     }
                 }
@@ -419,16 +433,17 @@ impl Copy<'_> {
                             for column in column..column + columns {
                                 let from = from + column * step;
                                 let to = begin.add(image.value(first + column, block));
-                                if element == Element::F32 && channel + DEPTH <= cg {
-                                    let from = x.cast::<f32>().add(from + channel);
-                                    split_halves::<S, T, HOW>(s, range, |i| s.load(from.add(i)), to, term);
-                                } else {
-                                    let load = |i: usize| {
-                                        let i = channel + i;
-                                        load_lanes(s, element, x, from + i, cg.saturating_sub(i).min(S::LANES))
-                                    };
-                                    split_halves::<S, T, HOW>(s, range, load, to, term);
-                                }
+                                split_halves::<S, T, HOW>(
+                                    s,
+                                    range,
+                                    #[inline(always)]
+                                    |i| {
+                                        let lanes = cg.saturating_sub(channel + i).min(S::LANES);
+                                        load_lanes(s, element, x, from + channel + i, lanes)
+                                    },
+                                    to,
+                                    term,
+                                );
                             }
                         }
                         column += columns;

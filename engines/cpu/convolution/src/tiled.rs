@@ -6,7 +6,7 @@
 
 #![expect(clippy::needless_range_loop, reason = "closures of iterators are compiled without the instruction set")]
 
-use super::band::{place_distance, store_lanes};
+use super::band::{load_lanes, place_distance, store_lanes};
 use super::epilogue::{self, Block, Epilogue, InTile};
 use super::pack::TileForm;
 use super::problem::{Element, Layout, Problem, Shape};
@@ -33,11 +33,11 @@ pub(super) struct Tiled {
     y: Layout,
     isa: Isa,
     finish: Epilogue,
-    /// Epilogue behind bias and clamp that is computed in registers, if the output's channels lie side by side.
+    /// Epilogue behind bias and clamp that is computed in registers, if the output's channels or its places lie side by side.
     direct: Option<InTile>,
     steps: Vec<tile::Step>,
-    /// True if transposed tiles are stored to the output: its places lie side by side.
-    planar: bool,
+    /// True if the output's channels lie side by side: else tiles are transposed.
+    channels_beside: bool,
     /// Terms of a value of the input and of the weights.
     terms: [usize; 2],
     image: SplitImage,
@@ -75,10 +75,12 @@ impl Tiled {
         let epilogue = Epilogue::new(problem);
         // The places of a tile have one distance.
         let even = |layout: &Layout| oh == 1 || ow == 1 || layout.strides[3] == ow * layout.strides[4];
-        let summand = |tile: &InTile| tile.summand.as_ref().is_none_or(|(_, layout)| even(layout));
-        let rows = if problem.y.element == Element::F32 { epilogue.in_rows() } else { epilogue.before_rounding() };
-        let direct = rows.filter(|tile| problem.y.strides[1] == 1 && even(&problem.y) && summand(tile));
-        let planar = epilogue.is_rounding() && even(&problem.y) && place_distance(&problem.y, ow) == 1;
+        let channels_beside = problem.y.strides[1] == 1;
+        let beside = |layout: &Layout| {
+            let distance = if channels_beside { layout.strides[1] } else { place_distance(layout, ow) };
+            even(layout) && distance == 1
+        };
+        let direct = epilogue.with_summand(beside).filter(|_| beside(&problem.y));
         let pointwise = shape.kernel == [1; 3] && shape.stride == [1; 3] && shape.pad_before == [0; 3];
         let flat = pointwise && even(&problem.x) && shape.input == shape.output && shape.input[0] == 1;
         let columns = if kg > TILE { 2 } else { 1 };
@@ -121,12 +123,10 @@ impl Tiled {
                     let stage = image.len() as f64 * 2.0 / terms[0] as f64 * (0.3 + 0.2 * terms[0] as f64 + apart);
                     let tiles = places.div_ceil(TILE);
                     let (pairs, single) = ((tiles / 2) as f64, (tiles % 2) as f64);
-                    let after = if direct.is_some() {
-                        0.5
-                    } else if planar {
-                        0.8
-                    } else {
-                        1.5
+                    let after = match (&direct, channels_beside) {
+                        (Some(_), true) => 0.5,
+                        (Some(_), false) => 0.8,
+                        (None, _) => 1.5,
                     };
                     let products = pairs * product_cycles(terms, 2 * columns) + single * product_cycles(terms, columns);
                     let product = (image.taps * image.steps()) as f64 * products
@@ -138,7 +138,7 @@ impl Tiled {
                     if best.as_ref().is_some_and(|best| best.cost <= cost) {
                         continue;
                     }
-                    let whole_rows = direct.is_some() && chunk * panel_bytes <= BLOCK_BYTES;
+                    let whole_rows = direct.is_some() && channels_beside && chunk * panel_bytes <= BLOCK_BYTES;
                     best = Some(Tiled {
                         shape: shape.clone(),
                         y: problem.y,
@@ -146,7 +146,7 @@ impl Tiled {
                         finish: epilogue.clone(),
                         direct: direct.clone(),
                         steps: epilogue::steps(direct.as_ref(), chunk * columns * TILE),
-                        planar,
+                        channels_beside,
                         terms,
                         taps: image.offsets(),
                         image: image.clone(),
@@ -183,6 +183,13 @@ impl Tiled {
 
     fn lists_len(&self) -> usize {
         epilogue::lists_len(self.direct.as_ref(), self.list_len())
+    }
+
+    /// Epilogue of a tile of places by channels, of which `list` is the first bias, up to its summand; all of it without one.
+    #[inline(always)]
+    fn before_summand<'a>(&'a self, tile: &InTile, list: *const f32) -> RowAfter<'a> {
+        let (values, clamp) = (list.wrapping_add(self.list_len()), tile.clamp_before_summand());
+        RowAfter { steps: &self.steps, values, summand: std::ptr::null(), row: 0, clamp }
     }
 
     /// Form of the weights.
@@ -295,9 +302,16 @@ struct Rows<'a> {
     /// Element of the output that the first row's channels begin at, and from a row to the next.
     to: usize,
     distance: usize,
-    /// Summand of the first row, and from a row to the next; null for none.
-    summand: *const f32,
-    summand_distance: usize,
+    summand: Option<Summand>,
+}
+
+/// Summand of rows of sums: its memory, the element that the first row's channels begin at, and from a row to the next.
+#[derive(Clone, Copy)]
+struct Summand {
+    element: Element,
+    p: *const u8,
+    from: usize,
+    distance: usize,
 }
 
 impl Kernel for Unit<'_, Tiled> {
@@ -408,7 +422,8 @@ impl Unit<'_, Tiled> {
             while i < count && row < at.height {
                 let run = at.width.saturating_sub(column).min(count - i);
                 let output = at.first + row * at.width + column;
-                match (&plan.direct, plan.panel() / S::LANES) {
+                let in_rows = plan.direct.as_ref().filter(|_| plan.channels_beside);
+                match (in_rows, plan.panel() / S::LANES) {
                     (Some(tile), 1) => self.finish_rows::<S, 1>(s, at, tile, &panels, output, i..i + run),
                     (Some(tile), 2) => self.finish_rows::<S, 2>(s, at, tile, &panels, output, i..i + run),
                     (Some(tile), _) => self.finish_rows::<S, 4>(s, at, tile, &panels, output, i..i + run),
@@ -449,11 +464,11 @@ impl Unit<'_, Tiled> {
         let distance = place_distance(&plan.y, ow);
         // SAFETY: the caller's duty.
         unsafe {
-            let (mut summand, mut summand_distance) = (std::ptr::null(), 0);
+            let mut summand = None;
             if let Some((operand, layout)) = &tile.summand {
-                let p = (*self.operands.add(*operand)).cast::<f32>();
-                summand_distance = place_distance(layout, ow);
-                summand = p.wrapping_add(layout.offset(plane) + place * summand_distance);
+                let distance = place_distance(layout, ow);
+                let from = layout.offset(plane) + place * distance;
+                summand = Some(Summand { element: layout.element, p: *self.operands.add(*operand), from, distance });
             }
             let mut row = rows.start;
             while row < rows.end {
@@ -468,12 +483,7 @@ impl Unit<'_, Tiled> {
                         sums: at.sums.wrapping_add(row * plan.pitch() + column),
                         to: plan.y.offset(plane) + (place + done) * distance + column,
                         distance,
-                        summand: if summand.is_null() {
-                            summand
-                        } else {
-                            summand.wrapping_add(done * summand_distance + column)
-                        },
-                        summand_distance,
+                        summand: summand.map(|all| Summand { from: all.from + done * all.distance + column, ..all }),
                     };
                     if some {
                         self.some_rows::<S, 4, V>(s, &part);
@@ -502,14 +512,17 @@ impl Unit<'_, Tiled> {
             }
             clamp(s, plan.finish.clamp, &mut sums);
             if !rows.tile.is_empty() {
-                let after = RowAfter {
-                    steps: &plan.steps,
-                    values: rows.list.wrapping_add(plan.list_len()),
-                    summand: rows.summand,
-                    row: rows.summand_distance,
-                    clamp: rows.tile.clamp,
-                };
-                finish(s, rows.keep, &after, &mut sums);
+                finish(s, rows.keep, &plan.before_summand(rows.tile, rows.list), &mut sums);
+                if let Some(Summand { element, p, from, distance }) = rows.summand {
+                    for r in 0..R {
+                        for v in 0..V {
+                            let lanes = rows.keep.saturating_sub(v * S::LANES).min(S::LANES);
+                            let from = from + r * distance + v * S::LANES;
+                            sums[r][v] = s.add(sums[r][v], load_lanes(s, element, p, from, lanes));
+                        }
+                    }
+                    clamp(s, rows.tile.clamp, &mut sums);
+                }
             }
             if rows.keep == width && plan.y.element == Element::F32 {
                 for r in 0..R {
@@ -546,26 +559,47 @@ impl Unit<'_, Tiled> {
             let mut channel = 0;
             while channel < keep {
                 let bias = s.load(list.add(channel));
-                let mut square = [s.splat(0.0); MAX_LANES];
+                let mut sums = [[s.splat(0.0)]; MAX_LANES];
                 for i in 0..S::LANES {
                     if i < kept.len() {
-                        square[i] = s.add(s.load(at.sums.add(kept[i] * plan.pitch() + channel)), bias);
+                        sums[i] = [s.add(s.load(at.sums.add(kept[i] * plan.pitch() + channel)), bias)];
                     }
                 }
-                let square = s.transpose(square);
-                let (low, high) = (s.splat(plan.finish.clamp.0), s.splat(plan.finish.clamp.1));
+                clamp(s, plan.finish.clamp, &mut sums);
+                if let Some(tile) = &plan.direct
+                    && !tile.is_empty()
+                {
+                    finish(s, S::LANES, &plan.before_summand(tile, list.wrapping_add(channel)), &mut sums);
+                }
+                let mut square = [s.splat(0.0); MAX_LANES];
                 for i in 0..S::LANES {
-                    let value = s.min(high, s.max(low, square[i]));
-                    if !plan.planar {
-                        s.store(at.turned.wrapping_add((channel + i) * MAX_LANES), value);
-                    } else if channel + i < keep {
-                        let to = y + (channel + i) * plan.y.strides[1];
-                        store_lanes(s, plan.y.element, self.y, to, value, kept.len());
+                    square[i] = sums[i][0];
+                }
+                let square = s.transpose(square);
+                match &plan.direct {
+                    None => {
+                        for i in 0..S::LANES {
+                            s.store(at.turned.wrapping_add((channel + i) * MAX_LANES), square[i]);
+                        }
+                    }
+                    Some(tile) => {
+                        for i in 0..S::LANES.min(keep - channel) {
+                            let mut value = square[i];
+                            if let Some((operand, layout)) = &tile.summand {
+                                let from = layout.offset(corner) + (channel + i) * layout.strides[1];
+                                let p = *self.operands.add(*operand);
+                                value = s.add(value, load_lanes(s, layout.element, p, from, kept.len()));
+                                let (low, high) = (s.splat(tile.clamp.0), s.splat(tile.clamp.1));
+                                value = s.min(high, s.max(low, value));
+                            }
+                            let to = y + (channel + i) * plan.y.strides[1];
+                            store_lanes(s, plan.y.element, self.y, to, value, kept.len());
+                        }
                     }
                 }
                 channel += S::LANES;
             }
-            if plan.planar {
+            if plan.direct.is_some() {
                 return;
             }
             let block = Block { at: corner, values: at.turned, channels: keep, pitch: MAX_LANES, count: kept.len() };

@@ -67,9 +67,7 @@ impl TiledPlanes {
         let epilogue = Epilogue::new(problem);
         let even = |layout: &Layout, ow: usize| oh == 1 || ow == 1 || layout.strides[3] == ow * layout.strides[4];
         let beside = |layout: &Layout| even(layout, ow) && place_distance(layout, ow) == 1;
-        let in_tile = if problem.y.element == Element::F32 { epilogue.in_tile() } else { epilogue.before_rounding() };
-        let summand = |tile: &InTile| tile.summand.as_ref().is_none_or(|(_, layout)| beside(layout));
-        let direct = in_tile.filter(|tile| beside(&problem.y) && summand(tile));
+        let direct = epilogue.with_summand(beside).filter(|_| beside(&problem.y));
         let same = shape.stride == [1; 3] && shape.input == shape.output;
         let flat = same && even(&problem.x, ow) && place_distance(&problem.x, ow) == 1;
         let rows = if kg > TILE { 2 } else { 1 };
@@ -335,16 +333,14 @@ impl Unit<'_, TiledPlanes> {
             };
             let lanes = |v: usize| (at.count - place).saturating_sub(v * S::LANES).min(S::LANES);
             if !tile.is_empty() {
-                const NO_CLAMP: (f32, f32) = (f32::NEG_INFINITY, f32::INFINITY);
-                let bounds = if tile.summand.is_some() { NO_CLAMP } else { tile.clamp };
-                tile::apply(s, &plan.steps, list.add(plan.list_len()), bounds, &mut sums);
+                tile::apply(s, &plan.steps, list.add(plan.list_len()), tile.clamp_before_summand(), &mut sums);
                 if let Some((operand, layout)) = &tile.summand {
                     let p = *self.operands.add(*operand);
                     let from = layout.offset(corner) + first * place_distance(layout, ow);
                     for r in 0..R {
                         for v in 0..V {
                             let from = from + r * layout.strides[1] + v * S::LANES;
-                            sums[r][v] = s.add(sums[r][v], load_lanes(s, Element::F32, p, from, lanes(v)));
+                            sums[r][v] = s.add(sums[r][v], load_lanes(s, layout.element, p, from, lanes(v)));
                         }
                     }
                     tile::apply(s, &[], std::ptr::null(), tile.clamp, &mut sums);

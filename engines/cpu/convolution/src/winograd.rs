@@ -8,7 +8,7 @@
 
 #![expect(clippy::needless_range_loop, reason = "closures of iterators are compiled without the instruction set")]
 
-use super::band::{copy, inside, zero};
+use super::band::{copy, inside, load_some, zero};
 use super::epilogue::{Block, Epilogue};
 use super::problem::{Element, Layout, Problem, Shape};
 use super::tile::{self, MAX_VECTORS, Tile, TileFn};
@@ -319,8 +319,10 @@ impl Unit<'_, Winograd> {
     #[inline(always)]
     unsafe fn transform_band<S: Simd>(&self, s: S, at: &Place) {
         let plan = self.plan;
+        // Sizes are computed once: the compiler would compute them again after each store.
         let (cg, width, pitch) = (plan.shape.group_in(), plan.width(), plan.pitch());
-        let vectors = at.tiles.div_ceil(S::LANES);
+        let (vectors, stride) = (at.tiles.div_ceil(S::LANES), plan.frequency());
+        let all_vectors = at.tiles.div_ceil(width) * plan.size.1;
         // SAFETY: the slot has the parts' sizes.
         unsafe {
             for c in 0..cg {
@@ -348,16 +350,16 @@ impl Unit<'_, Winograd> {
                     for row in 0..IN {
                         let values = transform_input(s, d[row]);
                         for column in 0..IN {
-                            s.store(to.add((row * IN + column) * plan.frequency()), values[column]);
+                            s.store(to.add((row * IN + column) * stride), values[column]);
                         }
                     }
                 }
                 // The rest of the last panel is computed and dropped: it has to be numbers.
-                for vector in vectors..plan.panels().min(at.tiles.div_ceil(width)) * plan.size.1 {
+                for vector in vectors..all_vectors {
                     let begin = vector * S::LANES;
                     let to = at.input.wrapping_add((begin / width * cg + c) * width + begin % width);
                     for frequency in 0..FREQUENCIES {
-                        s.store(to.add(frequency * plan.frequency()), s.splat(0.0));
+                        s.store(to.add(frequency * stride), s.splat(0.0));
                     }
                 }
             }
@@ -374,7 +376,7 @@ impl Unit<'_, Winograd> {
         let pitch = plan.pitch();
         let [_, h, w] = shape.input;
         let pad = shape.pad_before[2];
-        let native = plan.x.element == Element::F32 && strides[4] == 1;
+        let (element, bytes) = (plan.x.element, plan.x.element.bytes());
         // SAFETY: rows of the input and of the copied plane.
         unsafe {
             for row in 0..at.height * OUT + 2 {
@@ -384,8 +386,8 @@ impl Unit<'_, Winograd> {
                     continue;
                 };
                 let from = source + line * strides[3];
-                if native {
-                    let x = self.x.cast::<f32>().wrapping_add(from).wrapping_sub(pad);
+                if strides[4] == 1 {
+                    let x = self.x.wrapping_add(from * bytes).wrapping_sub(pad * bytes);
                     let mut place = 0;
                     while place < pitch {
                         // Four vectors of padded columns, those outside of the row zero.
@@ -394,7 +396,8 @@ impl Unit<'_, Winograd> {
                             let left = place * OUT + v * S::LANES;
                             let low = pad.saturating_sub(left).min(S::LANES);
                             let high = (pad + w).saturating_sub(left).min(S::LANES).max(low);
-                            columns[v] = s.load_masked(s.mask(first(high) & !first(low)), x.wrapping_add(left));
+                            let lanes = first(high) & !first(low);
+                            columns[v] = load_some(s, element, x.wrapping_add(left * bytes), lanes);
                         }
                         let (even0, odd0) = s.unzip(columns[0], columns[1]);
                         let (even1, odd1) = s.unzip(columns[2], columns[3]);
@@ -415,7 +418,7 @@ impl Unit<'_, Winograd> {
                         let count = w.saturating_sub(begin).div_ceil(OUT).min(pitch - left);
                         zero(s, to, left);
                         let first = from + begin * strides[4];
-                        copy(s, plan.x.element, self.x, first, OUT * strides[4], to.add(left), count);
+                        copy(s, element, self.x, first, OUT * strides[4], to.add(left), count);
                         zero(s, to.add(left + count), pitch - left - count);
                     }
                 }
@@ -430,17 +433,18 @@ impl Unit<'_, Winograd> {
     unsafe fn products<S: Simd>(&self, s: S, function: TileFn<S>, at: &Place, weights: *const f32, count: usize) {
         let plan = self.plan;
         let (cg, width) = (plan.shape.group_in(), plan.width());
-        let rows = plan.size.0;
+        let (rows, panels) = (plan.size.0, at.tiles.div_ceil(width));
+        let (of_input, of_product) = (plan.frequency(), plan.product());
         for frequency in 0..FREQUENCIES {
-            for panel in 0..at.tiles.div_ceil(width) {
-                let to = at.product.wrapping_add(frequency * plan.product() + panel * rows * width);
+            for panel in 0..panels {
+                let to = at.product.wrapping_add(frequency * of_product + panel * rows * width);
                 let job = Tile {
                     channels: cg,
                     taps: &[0],
                     step: width,
                     a: weights.wrapping_add(frequency * cg * rows),
                     a_step: rows,
-                    b: at.input.wrapping_add(frequency * plan.frequency() + panel * cg * width),
+                    b: at.input.wrapping_add(frequency * of_input + panel * cg * width),
                     bias: std::ptr::null(),
                     clamp: (f32::NEG_INFINITY, f32::INFINITY),
                     to: std::array::from_fn(|v| to.wrapping_add(v * S::LANES)),
@@ -462,7 +466,7 @@ impl Unit<'_, Winograd> {
     unsafe fn output<S: Simd>(&self, s: S, at: &Place, channel: usize, i: usize, bias: f32) {
         let plan = self.plan;
         let shape = &plan.shape;
-        let width = plan.width();
+        let (width, stride) = (plan.width(), plan.product());
         let [_, oh, ow] = shape.output;
         let (low, high) = (s.splat(plan.finish.clamp.0), s.splat(plan.finish.clamp.1));
         let bias = s.splat(bias);
@@ -475,7 +479,7 @@ impl Unit<'_, Winograd> {
                 for column in 0..IN {
                     let mut values = [s.splat(0.0); IN];
                     for row in 0..IN {
-                        values[row] = s.load(from.add((row * IN + column) * plan.product()));
+                        values[row] = s.load(from.add((row * IN + column) * stride));
                     }
                     let values = transform_output(s, values);
                     for row in 0..OUT {

@@ -301,6 +301,8 @@ impl Part<'_> {
             columns[i] = inside(column + i, shape.pad_before[2], shape.input[2]).map(|place| place * strides[4]);
         }
         let to = self.v.wrapping_add((tile - self.block.start) * plan.row());
+        // Once: the compiler would compute it again after each store.
+        let stride = plan.frequency();
         let mut c = 0;
         while c < cg {
             let mask = s.mask(first((cg - c).min(S::LANES)));
@@ -324,7 +326,7 @@ impl Part<'_> {
                 let values = transform_input(s, d[i]);
                 for j in 0..IN {
                     // SAFETY: a tile has whole vectors of channels in V.
-                    unsafe { s.store(to.wrapping_add((i * IN + j) * plan.frequency() + c), values[j]) };
+                    unsafe { s.store(to.wrapping_add((i * IN + j) * stride + c), values[j]) };
                 }
             }
             c += S::LANES;
@@ -396,7 +398,7 @@ impl Part<'_> {
         let (image, row, column) = self.place(tile);
         let kg = shape.group_out();
         let keep = (kg - channel).min(S::LANES);
-        let [_, oh, ow] = shape.output;
+        let ([_, oh, ow], stride) = (shape.output, plan.product());
         let place = [image, self.group * kg + channel, 0, row, column];
         // SAFETY: the products' places; the lists' values; rows and columns below the output's sizes are its places.
         unsafe {
@@ -404,7 +406,7 @@ impl Part<'_> {
             for j in 0..IN {
                 let mut values = [s.splat(0.0); IN];
                 for i in 0..IN {
-                    values[i] = s.load(from.wrapping_add((i * IN + j) * plan.product()));
+                    values[i] = s.load(from.wrapping_add((i * IN + j) * stride));
                 }
                 let values = transform_output(s, values);
                 for i in 0..OUT {
@@ -427,7 +429,7 @@ impl Part<'_> {
                     values: list.wrapping_add(plan.list_len()),
                     summand: std::ptr::null(),
                     row: 0,
-                    clamp: if summand.is_some() { (f32::NEG_INFINITY, f32::INFINITY) } else { plan.follow.clamp },
+                    clamp: plan.follow.clamp_before_summand(),
                 };
                 row_tile::finish(s, keep, &after, &mut sums);
             }
