@@ -80,14 +80,30 @@ impl Graph {
     /// # Errors
     /// If one of these tensors is no intermediate of this graph, and as [`Graph::new`].
     pub fn with_strides(&self, strides: impl IntoIterator<Item = (TensorUid, Vec<i64>)>) -> Result<Graph, GraphError> {
+        self.with_intermediates(strides, |tensor, strides| tensor.strides = strides)
+    }
+
+    /// The same graph with other element types for some of its intermediates.
+    ///
+    /// # Errors
+    /// If one of these tensors is no intermediate of this graph, and as [`Graph::new`].
+    pub fn with_data_types(&self, types: impl IntoIterator<Item = (TensorUid, DataType)>) -> Result<Graph, GraphError> {
+        self.with_intermediates(types, |tensor, data_type| tensor.data_type = data_type)
+    }
+
+    fn with_intermediates<T>(
+        &self,
+        changes: impl IntoIterator<Item = (TensorUid, T)>,
+        set: impl Fn(&mut TensorDef, T),
+    ) -> Result<Graph, GraphError> {
         let mut def = self.def.clone();
-        for (uid, strides) in strides {
+        for (uid, change) in changes {
             let tensor = self.index.get(&uid).map(|at| &mut def.tensors[*at]).filter(|tensor| tensor.is_virtual);
             let Some(tensor) = tensor else {
-                let reason = "expected an intermediate of the graph, whose strides are free".to_string();
+                let reason = "expected an intermediate of the graph, whose strides and type are free".to_string();
                 return Err(GraphError::Tensor { uid: uid.0, reason });
             };
-            tensor.strides = strides;
+            set(tensor, change);
         }
         Graph::new(def)
     }

@@ -598,7 +598,7 @@ fn windows_of_pooling_fit() {
 }
 
 #[test]
-fn strides_of_intermediates_are_free() {
+fn strides_and_types_of_intermediates_are_free() {
     let graph = Graph::new(samples::conv_bias_relu()).expect("the sample is right");
     let (between, input) = (graph.tensor(TensorUid(3)), graph.tensor(TensorUid(1)));
     let strides = packed_strides(&between.def().dims);
@@ -610,14 +610,25 @@ fn strides_of_intermediates_are_free() {
     assert_eq!(other.tensor(TensorUid(1)), input);
     let rank = between.rank();
     for (uid, wrong, message) in [
-        (1, strides.clone(), "tensor 1: expected an intermediate of the graph, whose strides are free".to_string()),
-        (99, strides, "tensor 99: expected an intermediate of the graph, whose strides are free".to_string()),
+        (
+            1,
+            strides.clone(),
+            "tensor 1: expected an intermediate of the graph, whose strides and type are free".to_string(),
+        ),
+        (99, strides, "tensor 99: expected an intermediate of the graph, whose strides and type are free".to_string()),
         (3, vec![1], format!("tensor 3: expected {rank} strides, one for each dimension, got 1")),
         (3, vec![0; rank], "tensor 3: stride 0 of dimension 3 overlaps itself".to_string()),
     ] {
         let came = graph.with_strides([(TensorUid(uid), wrong)]).err().map(|error| error.to_string());
         assert_eq!(came, Some(message));
     }
+    let half = graph.with_data_types([(TensorUid(3), DataType::Half)]).expect("the type fits");
+    assert_eq!(half.tensor(TensorUid(3)).data_type(), DataType::Half);
+    assert_eq!(half.def().nodes, graph.def().nodes);
+    assert_eq!(half.tensor(TensorUid(1)), input);
+    let came = graph.with_data_types([(TensorUid(1), DataType::Half)]).err().map(|error| error.to_string());
+    let message = "tensor 1: expected an intermediate of the graph, whose strides and type are free";
+    assert_eq!(came.as_deref(), Some(message));
 }
 
 /// Work stays linear: a long chain, and one tensor that every node reads.

@@ -1,11 +1,12 @@
 //! The CPU engine: serves graphs in host memory, on machines without a GPU.
 //!
-//! [`applicability`] turns a graph into works or gives the reason why not, [`layout`] chooses the layouts of
-//! intermediates, [`fuse`] rewrites the works, [`schedule`] gives every operand a place and chooses kernels, [`plan`]
+//! [`applicability`] turns a graph into works or gives the reason why not, [`elements`] chooses the element types of
+//! intermediates and [`layout`] their layouts, [`fuse`] rewrites the works, [`schedule`] gives every operand a place and chooses kernels, [`plan`]
 //! runs them. An execution computes in the calling thread and its pool, and is done when the call returns: a handle's
 //! stream means nothing to it.
 
 pub mod applicability;
+pub mod elements;
 pub mod fuse;
 pub mod geometry;
 pub mod layout;
@@ -47,7 +48,7 @@ pub const CPU_ENGINE: CpuEngine = CpuEngine;
 struct CpuGraph {
     graph: Arc<Graph>,
     works: Vec<Work>,
-    /// The graph and its works with the layouts of intermediates assigned, where other layouts are faster.
+    /// The graph and its works with element types and layouts of intermediates assigned, where others are faster.
     assigned: OnceLock<Option<(Graph, Vec<Work>)>>,
     /// The last schedule, until a plan is made of it: hosts ask for the workspace first.
     schedule: Mutex<Option<(Settings, Schedule)>>,
@@ -112,16 +113,21 @@ impl CpuGraph {
         Schedule::new(graph, &fuse::fuse(graph, works.clone(), settings), settings)
     }
 
-    /// Assigns layouts to intermediates.
+    /// Assigns element types and layouts to intermediates.
     fn assigned(&self) -> Result<Option<&(Graph, Vec<Work>)>, Error> {
         if let Some(assigned) = self.assigned.get() {
             return Ok(assigned.as_ref());
         }
-        let defect = |reason: String| Error::new(ErrorKind::Internal, format!("layout assignment: {reason}"));
-        let assigned = match layout::assign(&self.graph).map_err(|error| defect(error.to_string()))? {
-            None => None,
+        let defect =
+            |of: &str, reason: String| Error::new(ErrorKind::Internal, format!("assignment of {of}: {reason}"));
+        let types = elements::assign(&self.graph, Isa::best()).map_err(|error| defect("types", error.to_string()))?;
+        // Nodes that take no other types keep theirs, and with them the graph.
+        let types = types.and_then(|graph| applicability::lower(&graph).ok().map(|works| (graph, works)));
+        let graph = types.as_ref().map_or(&*self.graph, |(graph, _)| graph);
+        let assigned = match layout::assign(graph).map_err(|error| defect("layouts", error.to_string()))? {
+            None => types,
             Some(graph) => {
-                let works = applicability::lower(&graph).map_err(|declined| defect(declined.to_string()))?;
+                let works = applicability::lower(&graph).map_err(|declined| defect("layouts", declined.to_string()))?;
                 Some((graph, works))
             }
         };

@@ -41,8 +41,8 @@ const FUSE: IntKnob = IntKnob {
 
 const LAYOUT: IntKnob = IntKnob {
     id: "hipdnn_rs.cpu.layout",
-    description: "1 if intermediates may have their channels innermost in memory, where that is faster; 0 if they lie as \
-                  the graph says",
+    description: "1 if intermediates may have their channels innermost in memory, and 32 bits instead of 16, where that is \
+                  faster; 0 if they are as the graph says",
     default: 1,
     min: 0,
     max: 1,
@@ -80,7 +80,7 @@ pub struct Settings {
     pub winograd: bool,
     /// True if several nodes may be computed in one step.
     pub fuse: bool,
-    /// True if the layouts of intermediates are chosen.
+    /// True if the element types and layouts of intermediates are chosen.
     pub layout: bool,
     /// Workspace limit in bytes.
     pub workspace_limit: usize,

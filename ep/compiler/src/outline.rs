@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use hipdnn_schemas::{DataType, GraphDef, GraphFeatures, Node, TensorDef, TensorUid};
+use hipdnn_schemas::{DataType, GraphDef, GraphFeatures, Node, Operation, TensorDef, TensorUid};
 
 use crate::constants::Promise;
 use crate::ir::{Def, Function, Value, ValueId, element_bytes};
@@ -83,6 +83,16 @@ impl Uses {
             readers.dedup();
         }
         uses
+    }
+
+    /// True if a contraction reads a value as one of its factors.
+    fn is_factor(&self, id: ValueId, function: &Function) -> bool {
+        self.readers[id.0 as usize].iter().any(|reader| match &function.ops[*reader].operation {
+            Operation::ConvolutionFwd(node) => [node.x, node.w].contains(&id.uid()),
+            Operation::ConvolutionBwd(node) => [node.dy, node.w].contains(&id.uid()),
+            Operation::Matmul(node) => [node.a, node.b].contains(&id.uid()),
+            _ => false,
+        })
     }
 
     /// True if a value exists only within the region: no memory stands behind it.
@@ -182,7 +192,9 @@ pub fn graph(function: &Function, uses: &Uses, region: &Region, labels: &dyn Fn(
             let tensor = if value.scalar.is_some() {
                 described(value, next)
             } else if uses.is_virtual(id, function, &members) {
-                let wide = matches!(value.data_type, DataType::Half | DataType::BFloat16) && !value.rounds;
+                // What lies between contractions is not rounded: their factors are, which have a type that hardware multiplies.
+                let short = matches!(value.data_type, DataType::Half | DataType::BFloat16);
+                let wide = short && !value.rounds && !uses.is_factor(id, function);
                 let data_type = if wide { DataType::Float } else { value.data_type };
                 TensorDef::new(next, data_type, dims(value)).intermediate()
             } else {
@@ -252,7 +264,7 @@ pub fn promise(function: &Function, arguments: &[(i64, ValueId)]) -> Promise {
 
 #[cfg(test)]
 mod tests {
-    use hipdnn_schemas::{Graph, Operation, Pointwise, PointwiseMode};
+    use hipdnn_schemas::{Graph, Matmul, Pointwise, PointwiseMode};
 
     use super::*;
     use crate::ir::{Op, Source};
@@ -373,6 +385,23 @@ mod tests {
             let middle = graph.tensors().iter().find(|tensor| tensor.is_virtual()).expect("y is virtual");
             assert_eq!(middle.data_type(), want);
         }
+    }
+
+    #[test]
+    fn factors_of_contractions_keep_sixteen_bits() {
+        let mut f = Function::default();
+        let x = f.source(Source::Input(0), DataType::Half, &[3, 3]);
+        let y = unary(&mut f, PointwiseMode::Exp, x);
+        let z = unary(&mut f, PointwiseMode::Neg, y);
+        let product = f.result(DataType::Half, &[3, 3]);
+        let operation = Operation::Matmul(Matmul { a: x.uid(), b: z.uid(), c: product.uid() });
+        f.push(Op { operation, compute: DataType::Float, node: 0 });
+        let sum = unary(&mut f, PointwiseMode::Neg, product);
+        f.output(sum, 0);
+        let (graph, _) = checked(&f, 0);
+        let within: Vec<_> = graph.tensors().iter().filter(|tensor| tensor.is_virtual()).collect();
+        let types = within.iter().map(|tensor| tensor.data_type());
+        assert_eq!(Vec::from_iter(types), [DataType::Float, DataType::Half, DataType::Float], "{within:?}");
     }
 
     #[test]

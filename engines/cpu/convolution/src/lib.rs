@@ -119,8 +119,7 @@ impl Algorithm {
     /// Algorithm expected to be the fastest.
     fn best(problem: &Problem, threads: usize, isa: Isa) -> Algorithm {
         let vectors = Algorithm::best_of_vectors(problem, threads, isa);
-        let few = tiled::products(tiled::terms_of(problem)) <= MOST_PRODUCTS;
-        let on_tiles = isa.splits_f32() || isa.has_tiles() && few;
+        let on_tiles = multiplies_on_tiles(problem.x.element, problem.w.element, isa);
         let Some(cost) = vectors.cost().filter(|_| on_tiles) else {
             return vectors;
         };
@@ -259,6 +258,11 @@ impl Algorithm {
 
 /// Maximum number of products of terms for one of values with which tiles are faster than vectors on shared cores too.
 const MOST_PRODUCTS: usize = 4;
+
+/// True if convolutions of inputs and weights of these types use matrix tiles, where their shapes are worth it.
+pub fn multiplies_on_tiles(x: Element, w: Element, isa: Isa) -> bool {
+    isa.splits_f32() || isa.has_tiles() && tiled::products(tiled::terms_of(x, w)) <= MOST_PRODUCTS
+}
 
 /// Pointers that go to the workers of a pool, which write disjoint places.
 #[derive(Clone, Copy)]

@@ -71,7 +71,7 @@ impl Tiled {
         if least.iter().zip(LEAST).any(|(size, least)| *size < least) {
             return None;
         }
-        let terms = terms_of(problem);
+        let terms = terms_of(problem.x.element, problem.w.element);
         let epilogue = Epilogue::new(problem);
         // The places of a tile have one distance.
         let even = |layout: &Layout| oh == 1 || ow == 1 || layout.strides[3] == ow * layout.strides[4];
@@ -223,9 +223,9 @@ pub(super) fn products(terms: [usize; 2]) -> usize {
     }
 }
 
-/// Terms of the values of a problem's input and weights, among those that there are products of.
-pub(super) fn terms_of(problem: &Problem) -> [usize; 2] {
-    match [terms(problem.x.element), terms(problem.w.element)] {
+/// Terms of the values of an input and of weights, among those that there are products of.
+pub(super) fn terms_of(x: Element, w: Element) -> [usize; 2] {
+    match [terms(x), terms(w)] {
         [MAX_TERMS, 1] => [MAX_TERMS, 1],
         [x, w] => [x.max(w); 2],
     }

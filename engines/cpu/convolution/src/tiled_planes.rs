@@ -62,7 +62,7 @@ impl TiledPlanes {
         if !one_tap || !inside || [cg, kg, all].iter().zip(LEAST).any(|(size, least)| *size < least) {
             return None;
         }
-        let terms = terms_of(problem);
+        let terms = terms_of(problem.x.element, problem.w.element);
         let [of_image, of_weights] = terms;
         let epilogue = Epilogue::new(problem);
         let even = |layout: &Layout, ow: usize| oh == 1 || ow == 1 || layout.strides[3] == ow * layout.strides[4];
