@@ -32,6 +32,8 @@ const PLANES: (usize, usize) = (8, 16);
 /// Factor that makes the estimated cost comparable with those of algorithms of planes, which on 7×7 to 56×56 places
 /// were found to take 1.06 to 1.5 times as long for an estimated cycle.
 pub(super) const BESIDE_PLANES: f64 = 0.87;
+/// Parts of a plane for each thread, at most, where none of its input is copied.
+const PARTS: usize = 8;
 /// Bytes of copied input of a unit.
 const STAGED_BYTES: usize = 512 << 10;
 
@@ -122,14 +124,23 @@ impl Indirect {
         if staged {
             splits.retain(|parts| *parts <= oh);
             splits.push(oh);
+        } else {
+            // More parts only cost: nothing of the input has to fit anywhere.
+            splits.retain(|parts| *parts <= PARTS * threads);
         }
-        for (parts, size) in splits.iter().flat_map(|parts| row_tile::sizes(lanes).map(move |size| (*parts, size))) {
+        // Units are whole tiles, or whole rows of the output where the input is copied.
+        let places_of = |parts: usize, rows: usize| match staged {
+            true => oh.div_ceil(parts) * ow,
+            false => (oh * ow).div_ceil(parts).next_multiple_of(rows),
+        };
+        for (i, size) in (0..splits.len()).flat_map(|i| row_tile::sizes(lanes).map(move |size| (i, size))) {
             let (rows, vectors) = size;
-            // Units are whole tiles, or whole rows of the output where the input is copied.
-            let places = match staged {
-                true => oh.div_ceil(parts) * ow,
-                false => (oh * ow).div_ceil(parts).next_multiple_of(rows),
-            };
+            let parts = splits[i];
+            let places = places_of(parts, rows);
+            // Small images have the same units for many numbers of them.
+            if i > 0 && places_of(splits[i - 1], rows) == places {
+                continue;
+            }
             if staged && parts < oh && 4 * plan.staged_len(places) > STAGED_BYTES {
                 continue;
             }

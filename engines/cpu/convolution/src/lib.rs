@@ -414,16 +414,16 @@ impl ConvolutionPlan {
     }
 
     unsafe fn prepare_at(&self, w: *const u8, out: *mut f32, pool: &Pool) {
-        match self.packing.form {
-            Form::Raw => {}
-            // SAFETY: the caller's duty.
-            Form::Panels(width) => unsafe { self.packing.source.panels(w, width, out, pool, self.threads) },
-            // SAFETY: the caller's duty.
-            Form::TapPanels(width) => unsafe { self.packing.source.tap_panels(w, width, out, pool, self.threads) },
-            // SAFETY: the caller's duty.
-            Form::Frequencies(width) => unsafe { self.packing.source.frequencies(w, width, out, pool, self.threads) },
-            // SAFETY: the caller's duty.
-            Form::Tiles(form) => unsafe { self.packing.source.tiles(w, &form, out, self.isa, pool, self.threads) },
+        let (source, isa, threads) = (&self.packing.source, self.isa, self.threads);
+        // SAFETY: the caller's duty.
+        unsafe {
+            match self.packing.form {
+                Form::Raw => {}
+                Form::Panels(width) => source.panels(w, width, out, isa, pool, threads),
+                Form::TapPanels(width) => source.tap_panels(w, width, out, isa, pool, threads),
+                Form::Frequencies(width) => source.frequencies(w, width, out, isa, pool, threads),
+                Form::Tiles(form) => source.tiles(w, &form, out, isa, pool, threads),
+            }
         }
     }
 

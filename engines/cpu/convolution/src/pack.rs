@@ -1,12 +1,15 @@
 //! Packing of weights into the order in which kernels walk them.
 
+mod panel;
+
 use super::Send2;
 use super::naive::read;
 use super::problem::{Element, Layout, Problem};
-use super::winograd::{FREQUENCIES, transform_kernel};
+use super::winograd::FREQUENCIES;
 use hipdnn_cpu_simd::isa::{Isa, Kernel, MAX_LANES, Simd};
 use hipdnn_cpu_simd::tiles::{DEPTH, Pairs, Range, Splitting, TILE, TILE_BYTES, Values, split_halves, split_right};
 use hipdnn_cpu_threads::Pool;
+use panel::{Frequencies, Order, Panel, Terms};
 
 /// Layout of a problem's weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -85,53 +88,17 @@ impl Source {
     ///
     /// # Safety
     /// `w` is the tensor; `out` takes [`Source::panels_len`] values.
-    pub(super) unsafe fn panels(&self, w: *const u8, width: usize, out: *mut f32, pool: &Pool, workers: usize) {
-        let (depth, kg) = (self.depth(), self.group_out());
-        let panels = kg.div_ceil(width);
-        let memory = Send2(w, out.cast());
-        pool.run_indexed(self.groups * panels, workers, &|_, unit| {
-            let (group, panel) = (unit / panels, unit % panels);
-            let to = memory.y().cast::<f32>().wrapping_add(unit * width * depth);
-            // SAFETY: the panel's place in `out`, and the tensor's weights.
-            unsafe {
-                let rows = width.min(kg - panel * width);
-                let first = group * kg + panel * width;
-                for row in rows..width {
-                    for step in 0..depth {
-                        *to.add(step * width + row) = 0.0;
-                    }
-                }
-                if self.contiguous() {
-                    for row in 0..rows {
-                        let from = memory.x().cast::<f32>().add((first + row) * self.layout.strides[0]);
-                        for step in 0..depth {
-                            *to.add(step * width + row) = *from.add(step);
-                        }
-                    }
-                    return;
-                }
-                let [_, channels, kt, kr, ks] = self.sizes;
-                let strides = self.layout.strides;
-                let mirrored = |extent: usize, at: usize| if self.flip { extent - 1 - at } else { at };
-                for c in 0..channels {
-                    for row in 0..rows {
-                        let base = (first + row) * strides[0] + c * strides[1];
-                        let mut to = to.add(c * kt * kr * ks * width + row);
-                        for t in 0..kt {
-                            let base = base + mirrored(kt, t) * strides[2];
-                            for r in 0..kr {
-                                let base = base + mirrored(kr, r) * strides[3];
-                                for s in 0..ks {
-                                    let at = base + mirrored(ks, s) * strides[4];
-                                    *to = read(self.layout.element, memory.x(), at);
-                                    to = to.wrapping_add(width);
-                                }
-                            }
-                        }
-                    }
-                }
-            }
-        });
+    pub(super) unsafe fn panels(
+        &self,
+        w: *const u8,
+        width: usize,
+        out: *mut f32,
+        isa: Isa,
+        pool: &Pool,
+        workers: usize,
+    ) {
+        let len = width * self.depth();
+        self.each_panel((w, out), (width, len), (pool, workers), &|panel| isa.run(Terms(panel, Order::Channels)));
     }
 
     /// Packs panels as [`Source::panels`], with the input channels of a tap side by side: for each tap and input
@@ -139,35 +106,31 @@ impl Source {
     ///
     /// # Safety
     /// `w` is the tensor; `out` takes [`Source::panels_len`] values.
-    pub(super) unsafe fn tap_panels(&self, w: *const u8, width: usize, out: *mut f32, pool: &Pool, workers: usize) {
-        let (channels, kg) = (self.sizes[1], self.group_out());
-        let taps = self.depth() / channels.max(1);
-        let panels = kg.div_ceil(width);
+    pub(super) unsafe fn tap_panels(
+        &self,
+        w: *const u8,
+        width: usize,
+        out: *mut f32,
+        isa: Isa,
+        pool: &Pool,
+        workers: usize,
+    ) {
+        let len = width * self.depth();
+        self.each_panel((w, out), (width, len), (pool, workers), &|panel| isa.run(Terms(panel, Order::Taps)));
+    }
+
+    /// Calls for each panel of `width` output channels of a group, of `len` values.
+    fn each_panel(
+        &self,
+        (w, out): (*const u8, *mut f32),
+        (width, len): (usize, usize),
+        (pool, workers): (&Pool, usize),
+        pack: &(dyn Fn(Panel<'_>) + Sync),
+    ) {
         let memory = Send2(w, out.cast());
-        pool.run_indexed(self.groups * panels, workers, &|_, unit| {
-            let (group, panel) = (unit / panels, unit % panels);
-            let to = memory.y().cast::<f32>().wrapping_add(unit * width * channels * taps);
-            let rows = width.min(kg - panel * width);
-            let first = group * kg + panel * width;
-            let channel_stride = self.layout.strides[1];
-            // SAFETY: the panel's place in `out`, and the tensor's weights.
-            unsafe {
-                for tap in 0..taps {
-                    for row in 0..rows {
-                        let from = self.offset(first + row, 0, tap);
-                        let to = to.add(tap * channels * width + row);
-                        for c in 0..channels {
-                            *to.add(c * width) = read(self.layout.element, memory.x(), from + c * channel_stride);
-                        }
-                    }
-                    for row in rows..width {
-                        let to = to.add(tap * channels * width + row);
-                        for c in 0..channels {
-                            *to.add(c * width) = 0.0;
-                        }
-                    }
-                }
-            }
+        pool.run_indexed(self.groups * self.group_out().div_ceil(width), workers, &|_, unit| {
+            let to = memory.y().cast::<f32>().wrapping_add(unit * len);
+            pack(Panel { source: self, w: memory.x(), width, unit, to });
         });
     }
 
@@ -220,33 +183,17 @@ impl Source {
     ///
     /// # Safety
     /// `w` is the tensor, of 3×3 kernels; `out` takes [`Source::frequencies_len`] values.
-    pub(super) unsafe fn frequencies(&self, w: *const u8, width: usize, out: *mut f32, pool: &Pool, workers: usize) {
-        let (cg, kg) = (self.sizes[1], self.group_out());
-        let panels = kg.div_ceil(width);
-        let memory = Send2(w, out.cast());
-        pool.run_indexed(self.groups * panels, workers, &|_, unit| {
-            let (group, panel) = (unit / panels, unit % panels);
-            let to = memory.y().cast::<f32>().wrapping_add(unit * width * cg * FREQUENCIES);
-            for row in 0..width {
-                for c in 0..cg {
-                    let channel = panel * width + row;
-                    let frequencies = if channel < kg {
-                        // SAFETY: the tensor's weights.
-                        let weight = |tap| unsafe {
-                            let at = self.offset(group * kg + channel, c, tap);
-                            f64::from(read(self.layout.element, memory.x(), at))
-                        };
-                        transform_kernel(std::array::from_fn(|r| std::array::from_fn(|s| weight(3 * r + s))))
-                    } else {
-                        [0.0; FREQUENCIES]
-                    };
-                    for (frequency, value) in frequencies.into_iter().enumerate() {
-                        // SAFETY: the panel's place in `out`.
-                        unsafe { *to.add((frequency * cg + c) * width + row) = value };
-                    }
-                }
-            }
-        });
+    pub(super) unsafe fn frequencies(
+        &self,
+        w: *const u8,
+        width: usize,
+        out: *mut f32,
+        isa: Isa,
+        pool: &Pool,
+        workers: usize,
+    ) {
+        let len = width * self.sizes[1] * FREQUENCIES;
+        self.each_panel((w, out), (width, len), (pool, workers), &|panel| isa.run(Frequencies(panel)));
     }
 }
 

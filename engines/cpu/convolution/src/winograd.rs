@@ -37,13 +37,31 @@ pub(super) const G: [[f64; 3]; IN] = [
     [0.0, 0.0, 1.0],
 ];
 
-/// Frequencies of a kernel, row by row, rounded once.
-pub(super) fn transform_kernel(g: [[f64; 3]; 3]) -> [f32; FREQUENCIES] {
-    let dot = |a: [f64; 3], b: [f64; 3]| a[0] * b[0] + a[1] * b[1] + a[2] * b[2];
-    std::array::from_fn(|f| {
-        let rows = g.map(|row| dot(row, G[f % IN]));
-        dot(G[f / IN], rows) as f32
-    })
+/// Frequencies of kernels, row by row, rounded once: of one in each lane, whose taps are given row by row.
+#[inline(always)]
+pub(super) fn transform_kernels<const L: usize>(kernels: &[[f64; L]; 9]) -> [[f32; L]; FREQUENCIES] {
+    // Rows of a kernel by columns of frequencies.
+    let mut half = [[0f64; L]; 3 * IN];
+    for row in 0..3 {
+        for column in 0..IN {
+            let g = G[column];
+            for lane in 0..L {
+                let [a, b, c] = [kernels[3 * row][lane], kernels[3 * row + 1][lane], kernels[3 * row + 2][lane]];
+                half[row * IN + column][lane] = a * g[0] + b * g[1] + c * g[2];
+            }
+        }
+    }
+    let mut frequencies = [[0f32; L]; FREQUENCIES];
+    for row in 0..IN {
+        for column in 0..IN {
+            let g = G[row];
+            for lane in 0..L {
+                let [a, b, c] = [half[column][lane], half[IN + column][lane], half[2 * IN + column][lane]];
+                frequencies[row * IN + column][lane] = (g[0] * a + g[1] * b + g[2] * c) as f32;
+            }
+        }
+    }
+    frequencies
 }
 
 /// Input transform: `Bᵀ` of six values.

@@ -23,7 +23,7 @@ mod shape;
 mod tests;
 
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use hipdnn_schemas::{DataType, Operation, Pointwise, PointwiseMode, TensorValue};
 use hipdnn_sdk_bindings::ort::ElementType;
@@ -133,7 +133,9 @@ pub fn operators() -> impl Iterator<Item = &'static Operator> {
 
 /// The row of a node's operator.
 pub fn operator(node: &Node) -> Option<&'static Operator> {
-    operators().find(|row| row.domain == node.domain && row.name == node.op_type)
+    static ROWS: LazyLock<HashMap<(&str, &str), &Operator>> =
+        LazyLock::new(|| operators().map(|row| ((row.domain, row.name), row)).collect());
+    ROWS.get(&(node.domain.as_str(), node.op_type.as_str())).copied()
 }
 
 /// An ONNX value's counterpart in the function.
