@@ -20,9 +20,9 @@ from runner import Runner, Skip, check, run_suite
 OPSET = 22
 
 # The reference rounds to 16 bits behind every node. The provider rounds there or less often, and sums in another order, which
-# in fp32 is nothing beside it: its error is one of the same size, of which the largest element is compared. Of errors of
-# equal size, one in hundreds of inputs has a largest element of twice another's; thrice is allowed.
-SPREAD = 3.0
+# in fp32 is nothing beside it: its error is one of the same size or smaller, of which the largest element is compared. Of errors
+# of equal size, one in hundreds of inputs has a largest element of twice another's.
+SPREAD = 2.0
 
 
 def main() -> int:
@@ -170,7 +170,10 @@ def narrow(model: onnx.ModelProto, shape: list[int], kind: int) -> None:
     exact = converted(model, lambda array: rounded(array, kind), TensorProto.FLOAT)
     simulated = rounding_behind_every_node(exact, kind)
     numpy = helper.tensor_dtype_to_np_dtype(kind)
-    session = provider.Session(converted(model, lambda array: array.astype(numpy), kind).SerializeToString())
+    # Where ONNX Runtime folds a batch normalization into a convolution, it rounds the new weights to 16 bits.
+    options = provider.options()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = provider.Session(converted(model, lambda array: array.astype(numpy), kind).SerializeToString(), session_options=options)
     left = [claim for claim in session.claims if claim.reason]
     check(not left and session.engines() == ["HIPDNN_RS_CPU_ENGINE"], f"expected every node on the provider, left are {left[:3]}")
     for seed in range(4):
