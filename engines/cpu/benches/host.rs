@@ -29,6 +29,7 @@ const fn square(name: &'static str, [batch, c, size, k, kernel, stride, pad, dil
 
 /// Layers of ResNet-50, MobileNetV2, Inception, DeepLab and ResNeXt, and of a text detector.
 const LAYERS: &[Layer] = &[
+    ("wave_3x3_1_128_901x161", 1, 1, [901, 161], 128, [3, 3], 1, [1, 1], 1, 1),
     square("r50_7x7s2_3_64_224", [1, 3, 224, 64, 7, 2, 3, 1, 1]),
     square("r50_1x1_64_256_56", [1, 64, 56, 256, 1, 1, 0, 1, 1]),
     square("r50_1x1_256_64_56", [1, 256, 56, 64, 1, 1, 0, 1, 1]),

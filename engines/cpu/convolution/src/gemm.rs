@@ -19,6 +19,9 @@ const WEIGHTS_BYTES: usize = 1 << 20;
 /// Bytes of the places of a block, which stay in the second-level cache while tiles of channels are walked: the weights of
 /// a tile are in the first-level cache meanwhile, and rows of the result are written in runs.
 const BLOCK_BYTES: usize = 128 << 10;
+/// Bytes of a block's places where a band's gaps lie between them, and number of tiles whose gaps are known at a time.
+const FLAT_BYTES: usize = 16 << 10;
+const BETWEEN: usize = 16;
 /// Values past the end of a buffer that whole vectors may read.
 const SLACK: usize = (MAX_VECTORS + 2) * MAX_LANES;
 
@@ -258,9 +261,11 @@ fn tiles(places: usize, lanes: usize, (rows, vectors): (usize, usize)) -> f64 {
 /// Number of tiles of a block among `tiles` of `width` places: blocks are as long as their bytes allow, and even.
 fn run(shape: &Shape, source: u8, width: usize, tiles: f64) -> f64 {
     if source == 1 {
-        // Gaps are found for each tile, and weights that stay in a cache come from there as fast as they are used.
+        // Weights that stay in a cache come from there as fast as they are used: blocks are for the output's sake, whose
+        // rows get longer runs. Their input stays in the first-level cache.
         let weights = 4 * shape.group_out() * shape.depth();
-        return if weights > WEIGHTS_BYTES { tiles.max(1.0) } else { 1.0 };
+        let most = (FLAT_BYTES / (4 * width * shape.group_in())).clamp(1, BETWEEN);
+        return if weights > WEIGHTS_BYTES { tiles.max(1.0) } else { tiles.clamp(1.0, most as f64) };
     }
     let most = (BLOCK_BYTES / (4 * width * shape.depth())).max(1) as f64;
     let blocks = (tiles / most).ceil().max(1.0);
@@ -406,7 +411,7 @@ impl Kernel for Unit<'_, Gemm> {
             let tiles = places.div_ceil(width);
             // Without gaps all tiles but the last are alike.
             let (alike, last) = (job.lanes(places, 0), job.lanes(places, tiles - 1));
-            let (mut between, mut known) = (alike, 0);
+            let mut between = [alike; BETWEEN];
             let mut begin = 0;
             while begin < tiles {
                 let end = (begin + plan.run).min(tiles);
@@ -423,11 +428,17 @@ impl Kernel for Unit<'_, Gemm> {
                             job.pick(s, band, band_copy, tile, panels.wrapping_add((tile - begin) * next));
                         }
                     }
-                    Source::Flat(_) | Source::InPlace => {}
+                    Source::Flat(_) => {
+                        for tile in begin..end.min(begin + BETWEEN) {
+                            between[tile - begin] = job.lanes(places, tile);
+                        }
+                    }
+                    Source::InPlace => {}
                 }
                 for rows in at.tiles.clone() {
                     for tile in begin..end {
                         let is_last = tile + 1 == tiles;
+                        let other;
                         let mut column = Column {
                             first: tile == begin,
                             narrow: is_last && places - tile * width <= S::LANES,
@@ -439,10 +450,14 @@ impl Kernel for Unit<'_, Gemm> {
                         };
                         match &plan.source {
                             Source::Flat(_) => {
-                                if known != tile {
-                                    (between, known) = (job.lanes(places, tile), tile);
-                                }
-                                (column.begin, column.end, column.lanes) = (between.begin, between.end, &between);
+                                let lanes = match between.get(tile - begin) {
+                                    Some(lanes) => lanes,
+                                    None => {
+                                        other = job.lanes(places, tile);
+                                        &other
+                                    }
+                                };
+                                (column.begin, column.end, column.lanes) = (lanes.begin, lanes.end, lanes);
                             }
                             Source::InPlace if is_last && places % width != 0 => {
                                 (column.b, column.step) = (panels, width);
