@@ -19,9 +19,9 @@ const WEIGHTS_BYTES: usize = 1 << 20;
 /// Bytes of the places of a block, which stay in the second-level cache while tiles of channels are walked: the weights of
 /// a tile are in the first-level cache meanwhile, and rows of the result are written in runs.
 const BLOCK_BYTES: usize = 128 << 10;
-/// Bytes of a block's places where a band's gaps lie between them, and number of tiles whose gaps are known at a time.
+/// Bytes of a block's places where a band's gaps lie between them, and maximum number of its tiles.
 const FLAT_BYTES: usize = 16 << 10;
-const BETWEEN: usize = 16;
+const BETWEEN: usize = 32;
 /// Values past the end of a buffer that whole vectors may read.
 const SLACK: usize = (MAX_VECTORS + 2) * MAX_LANES;
 
@@ -264,8 +264,11 @@ fn run(shape: &Shape, source: u8, width: usize, tiles: f64) -> f64 {
         // Weights that stay in a cache come from there as fast as they are used: blocks are for the output's sake, whose
         // rows get longer runs. Their input stays in the first-level cache.
         let weights = 4 * shape.group_out() * shape.depth();
-        let most = (FLAT_BYTES / (4 * width * shape.group_in())).clamp(1, BETWEEN);
-        return if weights > WEIGHTS_BYTES { tiles.max(1.0) } else { tiles.clamp(1.0, most as f64) };
+        let most = match weights > WEIGHTS_BYTES {
+            true => BETWEEN,
+            false => (FLAT_BYTES / (4 * width * shape.group_in())).clamp(1, BETWEEN),
+        };
+        return tiles.clamp(1.0, most as f64);
     }
     let most = (BLOCK_BYTES / (4 * width * shape.depth())).max(1) as f64;
     let blocks = (tiles / most).ceil().max(1.0);
@@ -429,7 +432,7 @@ impl Kernel for Unit<'_, Gemm> {
                         }
                     }
                     Source::Flat(_) => {
-                        for tile in begin..end.min(begin + BETWEEN) {
+                        for tile in begin..end {
                             between[tile - begin] = job.lanes(places, tile);
                         }
                     }
@@ -438,7 +441,6 @@ impl Kernel for Unit<'_, Gemm> {
                 for rows in at.tiles.clone() {
                     for tile in begin..end {
                         let is_last = tile + 1 == tiles;
-                        let other;
                         let mut column = Column {
                             first: tile == begin,
                             narrow: is_last && places - tile * width <= S::LANES,
@@ -450,13 +452,7 @@ impl Kernel for Unit<'_, Gemm> {
                         };
                         match &plan.source {
                             Source::Flat(_) => {
-                                let lanes = match between.get(tile - begin) {
-                                    Some(lanes) => lanes,
-                                    None => {
-                                        other = job.lanes(places, tile);
-                                        &other
-                                    }
-                                };
+                                let lanes = &between[tile - begin];
                                 (column.begin, column.end, column.lanes) = (lanes.begin, lanes.end, lanes);
                             }
                             Source::InPlace if is_last && places % width != 0 => {

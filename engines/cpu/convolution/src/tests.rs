@@ -724,7 +724,7 @@ fn every_epilogue() {
                 orders: [Order::Packed, Order::Packed, if (i + j) % 3 == 0 { order } else { Order::Packed }],
                 ..plain(shape.clone())
             };
-            // Algorithms of pointwise convolutions differ most in what they do in registers.
+            // Of pointwise convolutions most algorithms compute epilogues in registers.
             let every = (i + j) % 3 == 0 || shape.kernel == ONE;
             check(&case, &on_every_isa(&pool, true, every), (1000 + i * 100 + j) as u64);
         }
