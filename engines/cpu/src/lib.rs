@@ -1,8 +1,8 @@
 //! The CPU engine: serves graphs in host memory, on machines without a GPU.
 //!
 //! [`applicability`] turns a graph into works or gives the reason why not, [`elements`] chooses the element types of
-//! intermediates and [`layout`] their layouts, [`fuse`] rewrites the works, [`schedule`] gives every operand a place and chooses kernels, [`plan`]
-//! runs them. An execution computes in the calling thread and its pool, and is done when the call returns: a handle's
+//! intermediates and [`layout`] their layouts, [`fuse`] rewrites the works, [`schedule`] gives every operand a place and
+//! chooses kernels, [`plan`] runs them. An execution computes in the calling thread and its pool, and is done when the call returns: a handle's
 //! stream means nothing to it.
 
 pub mod applicability;

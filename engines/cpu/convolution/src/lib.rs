@@ -34,6 +34,7 @@ use hipdnn_cpu_simd::isa::Isa;
 use hipdnn_cpu_simd::scratch::{LINE, align_up, lines};
 use hipdnn_cpu_threads::Pool;
 use indirect::Indirect;
+use pack::Packer;
 use stem::Stem;
 use tiled::Tiled;
 use tiled_planes::TiledPlanes;
@@ -414,15 +415,16 @@ impl ConvolutionPlan {
     }
 
     unsafe fn prepare_at(&self, w: *const u8, out: *mut f32, pool: &Pool) {
-        let (source, isa, threads) = (&self.packing.source, self.isa, self.threads);
+        let Packing { form, source } = &self.packing;
+        let packer = Packer { source, w, out, isa: self.isa, pool, workers: self.threads };
         // SAFETY: the caller's duty.
         unsafe {
-            match self.packing.form {
+            match form {
                 Form::Raw => {}
-                Form::Panels(width) => source.panels(w, width, out, isa, pool, threads),
-                Form::TapPanels(width) => source.tap_panels(w, width, out, isa, pool, threads),
-                Form::Frequencies(width) => source.frequencies(w, width, out, isa, pool, threads),
-                Form::Tiles(form) => source.tiles(w, &form, out, isa, pool, threads),
+                Form::Panels(width) => packer.terms(*width, pack::Order::Channels),
+                Form::TapPanels(width) => packer.terms(*width, pack::Order::Taps),
+                Form::Frequencies(width) => packer.frequencies(*width),
+                Form::Tiles(form) => packer.tiles(form),
             }
         }
     }

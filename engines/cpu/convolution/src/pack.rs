@@ -9,7 +9,9 @@ use super::winograd::FREQUENCIES;
 use hipdnn_cpu_simd::isa::{Isa, Kernel, MAX_LANES, Simd};
 use hipdnn_cpu_simd::tiles::{DEPTH, Pairs, Range, Splitting, TILE, TILE_BYTES, Values, split_halves, split_right};
 use hipdnn_cpu_threads::Pool;
-use panel::{Frequencies, Order, Panel, Terms};
+use panel::{Frequencies, Panel, Terms};
+
+pub(super) use panel::Order;
 
 /// Layout of a problem's weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -83,57 +85,6 @@ impl Source {
         self.contiguous() && (self.sizes[0] == 1 || self.layout.strides[0] == self.depth())
     }
 
-    /// Packs panels of `width` output channels of a group: for each input channel and tap the weights of the panel's
-    /// channels side by side, zero where there is none.
-    ///
-    /// # Safety
-    /// `w` is the tensor; `out` takes [`Source::panels_len`] values.
-    pub(super) unsafe fn panels(
-        &self,
-        w: *const u8,
-        width: usize,
-        out: *mut f32,
-        isa: Isa,
-        pool: &Pool,
-        workers: usize,
-    ) {
-        let len = width * self.depth();
-        self.each_panel((w, out), (width, len), (pool, workers), &|panel| isa.run(Terms(panel, Order::Channels)));
-    }
-
-    /// Packs panels as [`Source::panels`], with the input channels of a tap side by side: for each tap and input
-    /// channel the weights of the panel's channels.
-    ///
-    /// # Safety
-    /// `w` is the tensor; `out` takes [`Source::panels_len`] values.
-    pub(super) unsafe fn tap_panels(
-        &self,
-        w: *const u8,
-        width: usize,
-        out: *mut f32,
-        isa: Isa,
-        pool: &Pool,
-        workers: usize,
-    ) {
-        let len = width * self.depth();
-        self.each_panel((w, out), (width, len), (pool, workers), &|panel| isa.run(Terms(panel, Order::Taps)));
-    }
-
-    /// Calls for each panel of `width` output channels of a group, of `len` values.
-    fn each_panel(
-        &self,
-        (w, out): (*const u8, *mut f32),
-        (width, len): (usize, usize),
-        (pool, workers): (&Pool, usize),
-        pack: &(dyn Fn(Panel<'_>) + Sync),
-    ) {
-        let memory = Send2(w, out.cast());
-        pool.run_indexed(self.groups * self.group_out().div_ceil(width), workers, &|_, unit| {
-            let to = memory.y().cast::<f32>().wrapping_add(unit * len);
-            pack(Panel { source: self, w: memory.x(), width, unit, to });
-        });
-    }
-
     /// Places of the sum of a tap, and taps: with `merged` those of a kernel row are one.
     fn terms(&self, merged: bool) -> (usize, usize) {
         let [_, channels, d, h, w] = self.sizes;
@@ -152,48 +103,62 @@ impl Source {
         self.groups * self.group_out().div_ceil(form.columns * TILE) * self.tile_panel_len(form)
     }
 
-    /// Packs panels of tiles of output channels in bf16 terms.
-    ///
-    /// # Safety
-    /// `w` is the tensor; `out` takes [`Source::tiles_len`] values.
-    pub(super) unsafe fn tiles(
-        &self,
-        w: *const u8,
-        form: &TileForm,
-        out: *mut f32,
-        isa: Isa,
-        pool: &Pool,
-        workers: usize,
-    ) {
-        let panels = self.group_out().div_ceil(form.columns * TILE);
-        let memory = Send2(w, out.cast());
-        pool.run_indexed(self.groups * panels, workers, &|_, unit| {
-            let to = memory.y().cast::<f32>().wrapping_add(unit * self.tile_panel_len(form));
-            isa.run(TilePanel { source: self, form, w: memory.x(), unit, to });
-        });
-    }
-
     /// Values of the frequencies of Winograd's kernel transform, for panels of `width` output channels.
     pub(super) fn frequencies_len(&self, width: usize) -> usize {
         self.groups * self.group_out().div_ceil(width) * width * self.sizes[1] * FREQUENCIES
+    }
+}
+
+/// Packing of a tensor on the threads of a pool.
+pub(super) struct Packer<'a> {
+    pub(super) source: &'a Source,
+    /// The tensor.
+    pub(super) w: *const u8,
+    /// Destination of the panels.
+    pub(super) out: *mut f32,
+    pub(super) isa: Isa,
+    pub(super) pool: &'a Pool,
+    /// Number of threads that work on it.
+    pub(super) workers: usize,
+}
+
+impl Packer<'_> {
+    /// Packs panels of `width` output channels of a group: for each term of an output channel's sum, in that order, the weights
+    /// of the panel's channels side by side, zero where there is none.
+    ///
+    /// # Safety
+    /// The tensor can be read; the destination takes [`Source::panels_len`] values.
+    pub(super) unsafe fn terms(&self, width: usize, order: Order) {
+        let len = width * self.source.depth();
+        self.each_panel(width, len, &|isa, panel| isa.run(Terms(panel, order)));
     }
 
     /// Packs panels of `width` output channels of a group: for each frequency and input channel the transformed weights
     /// of the panel's channels side by side, zero where there is none.
     ///
     /// # Safety
-    /// `w` is the tensor, of 3×3 kernels; `out` takes [`Source::frequencies_len`] values.
-    pub(super) unsafe fn frequencies(
-        &self,
-        w: *const u8,
-        width: usize,
-        out: *mut f32,
-        isa: Isa,
-        pool: &Pool,
-        workers: usize,
-    ) {
-        let len = width * self.sizes[1] * FREQUENCIES;
-        self.each_panel((w, out), (width, len), (pool, workers), &|panel| isa.run(Frequencies(panel)));
+    /// The tensor, of 3×3 kernels, can be read; the destination takes [`Source::frequencies_len`] values.
+    pub(super) unsafe fn frequencies(&self, width: usize) {
+        let len = width * self.source.sizes[1] * FREQUENCIES;
+        self.each_panel(width, len, &|isa, panel| isa.run(Frequencies(panel)));
+    }
+
+    /// Packs panels of tiles of output channels in bf16 terms.
+    ///
+    /// # Safety
+    /// The tensor can be read; the destination takes [`Source::tiles_len`] values.
+    pub(super) unsafe fn tiles(&self, form: &TileForm) {
+        let len = self.source.tile_panel_len(form);
+        self.each_panel(form.columns * TILE, len, &|isa, panel| isa.run(TilePanel { panel, form }));
+    }
+
+    /// Calls for each panel of `width` output channels of a group, of `len` values.
+    fn each_panel(&self, width: usize, len: usize, pack: &(dyn Fn(Isa, Panel<'_>) + Sync)) {
+        let (source, isa, memory) = (self.source, self.isa, Send2(self.w, self.out.cast()));
+        self.pool.run_indexed(source.groups * source.group_out().div_ceil(width), self.workers, &|_, unit| {
+            let to = memory.y().cast::<f32>().wrapping_add(unit * len);
+            pack(isa, Panel { source, w: memory.x(), width, unit, to });
+        });
     }
 }
 
@@ -216,7 +181,7 @@ impl TileForm {
         if self.merged { Pairs::Neighbors } else { Pairs::Halves }
     }
 
-    /// Kind of the values of a panel, as [`Source::tiles`] packs it.
+    /// Kind of the values of a panel, as [`Packer::tiles`] packs it.
     ///
     /// # Safety
     /// `panel` is one of `len` values.
@@ -229,12 +194,8 @@ impl TileForm {
 /// Kernel that packs a panel of tiles.
 #[derive(Clone, Copy)]
 struct TilePanel<'a> {
-    source: &'a Source,
+    panel: Panel<'a>,
     form: &'a TileForm,
-    w: *const u8,
-    /// Number of the panel, among those of all groups.
-    unit: usize,
-    to: *mut f32,
 }
 
 impl Kernel for TilePanel<'_> {
@@ -243,7 +204,8 @@ impl Kernel for TilePanel<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let kind = self.split_by_terms(s, self.form.terms);
-        let line = self.to.wrapping_add(self.source.tile_panel_len(self.form) - TILE);
+        let Panel { source, to, .. } = self.panel;
+        let line = to.wrapping_add(source.tile_panel_len(self.form) - TILE);
         // SAFETY: the line behind the panel's tiles.
         unsafe {
             line.write_bytes(0, TILE);
@@ -255,13 +217,9 @@ impl Kernel for TilePanel<'_> {
 impl Splitting for TilePanel<'_> {
     #[inline(always)]
     fn split<S: Simd, const T: usize, const HOW: u8>(self, s: S) -> Values {
-        let TilePanel { source, form, w, unit, to } = self;
-        let kg = source.group_out();
-        let width = form.columns * TILE;
-        let panels = kg.div_ceil(width);
-        let (group, panel) = (unit / panels, unit % panels);
-        let rows = width.min(kg - panel * width);
-        let first = group * kg + panel * width;
+        let TilePanel { panel, form } = self;
+        let Panel { source, w, width, to, .. } = panel;
+        let (first, rows) = panel.rows();
         let (depth, taps) = source.terms(form.merged);
         let (channels, element) = (source.sizes[1], source.layout.element);
         // Taps between two of a kernel row's.

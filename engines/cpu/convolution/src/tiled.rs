@@ -197,7 +197,7 @@ impl Tiled {
         TileForm { left: false, columns: self.columns, terms: self.terms[1], merged: self.image.is_merged() }
     }
 
-    /// Size of a panel of weights, in `f32` values: as of [`super::pack::Source::tiles`].
+    /// Size of a panel of weights, in `f32` values: as of [`super::pack::Packer::tiles`].
     fn panel_len(&self) -> usize {
         self.image.taps * self.image.steps() * self.terms[1] * self.columns * TILE_BYTES / 4 + TILE
     }

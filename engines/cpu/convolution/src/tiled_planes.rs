@@ -130,7 +130,7 @@ impl TiledPlanes {
         TileForm { left: true, columns: self.rows, terms: self.terms[1], merged: false }
     }
 
-    /// Size of a panel of weights, in `f32` values: as of [`super::pack::Source::tiles`].
+    /// Size of a panel of weights, in `f32` values: as of [`super::pack::Packer::tiles`].
     fn panel_len(&self) -> usize {
         self.blocks() * self.terms[1] * self.rows * TILE_BYTES / 4 + TILE
     }

@@ -24,7 +24,7 @@ pub(super) struct Panel<'a> {
 
 impl Panel<'_> {
     /// First output channel, and number of those that there are.
-    fn rows(&self) -> (usize, usize) {
+    pub(super) fn rows(&self) -> (usize, usize) {
         let kg = self.source.group_out();
         let panels = kg.div_ceil(self.width);
         let (group, panel) = (self.unit / panels, self.unit % panels);
@@ -34,7 +34,7 @@ impl Panel<'_> {
 
 /// Order of the terms of an output channel's sum.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Order {
+pub(in super::super) enum Order {
     /// The taps of an input channel side by side.
     Channels,
     /// The input channels of a tap side by side.
