@@ -68,6 +68,10 @@ struct Looked<'a> {
     token: OnceLock<Token>,
 }
 
+/// Batch that programs are built for before a run, where only the batch is free: most models are exported with a free one, and
+/// most sessions run one image at a time.
+pub(crate) const ASSUMED_BATCH: i64 = 1;
+
 /// Most runs that leave something: those of as many threads.
 const MOST_READY: usize = 8;
 
@@ -115,16 +119,23 @@ struct Binding {
     programs: Arc<PlanCache<Program>>,
 }
 
+/// Knowledge of the constants among a partition's inputs.
+pub(crate) struct Constants<'a> {
+    /// The model's bytes, where they are while it is compiled.
+    pub contents: &'a [(Token, &'a [u8])],
+    /// True if the addresses of the first run are those of every run of the session.
+    pub is_fixed: bool,
+}
+
 impl Kernel {
-    /// A partition under the name of its fused node. Its programs are built for the extents that turn up. `is_fixed` says that
-    /// its constants are at the same addresses in every run of the session.
+    /// A partition under the name of its fused node. Its programs are built for the extents that turn up.
     pub(crate) fn new(
         runtime: Runtime,
         planner: Arc<Planner>,
         device: Option<Device>,
         name: &str,
         model: Model,
-        is_fixed: bool,
+        constants: &Constants<'_>,
         capacity: usize,
     ) -> Box<Kernel> {
         let callbacks = NodeComputeInfo {
@@ -139,7 +150,8 @@ impl Kernel {
         let constant: Vec<bool> = model.inputs.iter().map(|value| model.values[*value].constant.is_some()).collect();
         let inputs: Box<[usize]> = (0..constant.len()).collect();
         let free = inputs.iter().copied().filter(|index| !constant[*index]).collect();
-        let binding = Binding { known: Known::Model, fixed: None, model: Arc::new(model), programs };
+        let known = Known::of_model(constants.contents);
+        let binding = Binding { known, fixed: None, model: Arc::new(model), programs };
         Box::new(Kernel {
             callbacks,
             runtime,
@@ -151,7 +163,7 @@ impl Kernel {
             constant,
             inputs,
             free,
-            is_fixed,
+            is_fixed: constants.is_fixed,
             binding: RwLock::new(Arc::new(binding)),
             looking: Mutex::new(()),
             changes: AtomicU64::new(0),
@@ -179,22 +191,30 @@ impl Kernel {
         Ok(())
     }
 
-    /// Builds the program now if no extent is free.
+    /// Builds the program now if no extent is free, or only the batch's, which on the host is assumed to be [`ASSUMED_BATCH`].
     ///
     /// # Errors
-    /// If that fails.
+    /// If that fails where nothing is assumed.
     pub(crate) fn prepare(&self, contents: &[(Token, &[u8])]) -> Result<(), Error> {
         if self.deciding.contains(&true) {
             return Ok(());
         }
         let binding = self.current();
         let model = &binding.model;
-        let dims: Option<Vec<Vec<i64>>> = model.inputs.iter().map(|value| model.values[*value].known_dims()).collect();
-        let Some(dims) = dims else { return Ok(()) };
-        let free = dims.iter().zip(&model.inputs).filter(|(_, value)| model.values[**value].constant.is_none());
-        let key: Vec<i64> =
-            free.flat_map(|(dims, _)| std::iter::once(dims.len() as i64).chain(dims.iter().copied())).collect();
-        binding.programs.get_or_build(&key, || self.build(model, &dims, contents)).map(drop)
+        let known: Option<Vec<Vec<i64>>> = model.inputs.iter().map(|value| model.values[*value].known_dims()).collect();
+        if let Some(dims) = known {
+            let key = key_of(model, &dims);
+            return binding.programs.get_or_build(&key, || self.build(model, &dims, contents)).map(drop);
+        }
+        // On a GPU, where building takes longest, nothing is built in vain.
+        if self.device.is_none()
+            && let Some(dims) = model.dims_of_batch(&model.inputs, ASSUMED_BATCH)
+            // What can't be built is an error of the run that wants it.
+            && let Ok(program) = self.build(model, &dims, contents)
+        {
+            binding.programs.assume(&key_of(model, &dims), Arc::new(program));
+        }
+        Ok(())
     }
 
     fn current(&self) -> Arc<Binding> {
@@ -222,10 +242,11 @@ impl Kernel {
         }
         let (known, promised) = current.known.after(addresses);
         let mut looked = Vec::new();
-        for (index, value) in current.model.inputs.iter().enumerate() {
-            let value = &current.model.values[*value];
-            let Some(constant) = &value.constant else { continue };
-            if constant.bytes.is_none() && constant.token.is_none() {
+        let inputs = current.model.inputs.iter().map(|value| &current.model.values[*value]).enumerate();
+        let constants = inputs.filter_map(|(index, value)| Some((index, value, value.constant.as_ref()?)));
+        for (address, (index, value, constant)) in addresses.iter().zip(constants) {
+            let is_model = constant.token.is_some_and(|token| current.known.is_of_model(*address, token));
+            if is_model || (constant.bytes.is_none() && constant.token.is_none()) {
                 continue;
             }
             // SAFETY: the caller's duty.
@@ -684,6 +705,12 @@ impl Kernel {
         }
         Ok(())
     }
+}
+
+/// The key of programs for inputs of these extents, of which none decides by its content.
+fn key_of(model: &Model, dims: &[Vec<i64>]) -> Vec<i64> {
+    let free = dims.iter().zip(&model.inputs).filter(|(_, value)| model.values[**value].constant.is_none());
+    free.flat_map(|(dims, _)| std::iter::once(dims.len() as i64).chain(dims.iter().copied())).collect()
 }
 
 /// The extents of all inputs, and the content of those that decide, by the key of those that are no constants.

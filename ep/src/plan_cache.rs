@@ -1,6 +1,6 @@
 //! The plans of one node, by the extents of its input.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 /// Keeps what was built for the most recently used keys. Readers of different keys do not wait for one another, and
@@ -18,6 +18,8 @@ struct Entry<T> {
     key: Box<[i64]>,
     value: Arc<T>,
     used: AtomicU64,
+    /// True if it was built for a key that nobody asked for yet.
+    is_assumed: AtomicBool,
 }
 
 impl<T> PlanCache<T> {
@@ -41,6 +43,9 @@ impl<T> PlanCache<T> {
     pub(crate) fn get(&self, key: &[i64]) -> Option<Arc<T>> {
         let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
         let entry = entries.iter().find(|entry| *entry.key == *key)?;
+        if entry.is_assumed.load(Ordering::Relaxed) {
+            entry.is_assumed.store(false, Ordering::Relaxed);
+        }
         // With one key there is no order to keep, and no cache line for threads to fight over.
         if entries.len() > 1 {
             entry.used.store(self.clock.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
@@ -65,16 +70,26 @@ impl<T> PlanCache<T> {
         Ok(value)
     }
 
-    /// Keeps `value` for `key`, in place of the least recently used one if there are too many.
+    /// Keeps `value` for `key`, in place of what was assumed in vain, and of the least recently used one if there are too many.
     pub(crate) fn insert(&self, key: &[i64], value: Arc<T>) {
+        self.add(key, value, false);
+    }
+
+    /// Keeps `value` for a key that was assumed, until another key is inserted: after it has been asked for, as any other.
+    pub(crate) fn assume(&self, key: &[i64], value: Arc<T>) {
+        self.add(key, value, true);
+    }
+
+    fn add(&self, key: &[i64], value: Arc<T>, is_assumed: bool) {
         let used = AtomicU64::new(self.clock.fetch_add(1, Ordering::Relaxed));
         let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
-        let mut dropped = None;
+        let mut dropped: Vec<Entry<T>> =
+            entries.extract_if(.., |entry| entry.is_assumed.load(Ordering::Relaxed)).collect();
         if entries.len() >= self.capacity {
             let oldest = entries.iter().enumerate().min_by_key(|(_, entry)| entry.used.load(Ordering::Relaxed));
-            dropped = oldest.map(|(index, _)| index).map(|index| entries.swap_remove(index));
+            dropped.extend(oldest.map(|(index, _)| index).map(|index| entries.swap_remove(index)));
         }
-        entries.push(Entry { key: key.into(), value, used });
+        entries.push(Entry { key: key.into(), value, used, is_assumed: AtomicBool::new(is_assumed) });
         self.count.store(entries.len(), Ordering::Release);
         drop(entries);
         // A plan may take long to drop: not under the lock.
@@ -124,6 +139,23 @@ mod tests {
         assert!(cache.has_one());
         assert_eq!(cache.get_or_build(&[2], || Err("no")), Err("no"));
         assert_eq!(build(&cache, 1), (10, false));
+    }
+
+    #[test]
+    fn what_was_assumed_in_vain_goes() {
+        let cache = PlanCache::new(8);
+        cache.assume(&[1], Arc::new(10));
+        assert!(cache.has_one());
+        assert_eq!(build(&cache, 2), (20, true));
+        assert!(cache.has_one());
+        assert_eq!(build(&cache, 1), (10, true));
+        // What was asked for stays.
+        let cache = PlanCache::new(8);
+        cache.assume(&[1], Arc::new(10));
+        assert_eq!(build(&cache, 1), (10, false));
+        assert_eq!(build(&cache, 2), (20, true));
+        assert_eq!(build(&cache, 1), (10, false));
+        assert!(!cache.has_one());
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use hipdnn_ep_compiler::constants::{Guesses, Promise, Token};
+use hipdnn_ep_compiler::constants::{Promise, Token};
 use hipdnn_ep_compiler::model::Model;
 use hipdnn_ep_compiler::outline;
 use hipdnn_ep_compiler::print::{self, Linked};
@@ -36,7 +36,6 @@ pub(crate) struct Planner {
     choice: EngineChoice,
     dumps: Dumps,
     answers: Mutex<Answers>,
-    guesses: Guesses,
     compiled: Mutex<Compiled>,
 }
 
@@ -123,7 +122,7 @@ impl Planner {
         let choice = EngineChoice { engine: options.engine.clone(), knobs };
         let made = options.compiled.enable.then(HashMap::new);
         let compiled = Mutex::new(Compiled { made, ..Compiled::default() });
-        Planner { context, choice, dumps, answers: Mutex::default(), guesses: Guesses::default(), compiled }
+        Planner { context, choice, dumps, answers: Mutex::default(), compiled }
     }
 
     /// The backend in use.
@@ -227,11 +226,6 @@ impl Planner {
         made.into_iter().map(store).collect::<Result<_, Error>>().map(Some)
     }
 
-    /// The token of an initializer's bytes while a session is made, and whether it is certain.
-    pub(crate) fn token(&self, bytes: &[u8]) -> (Token, bool) {
-        self.guesses.token(bytes)
-    }
-
     /// Forgets what claims were about: programs hold the plans that they need.
     pub(crate) fn settle(&self) {
         // Plans of later runs are none of a compiled model's.
@@ -241,7 +235,6 @@ impl Planner {
         drop(answers);
         // Plans may take long to drop: not under the lock.
         drop(forgotten);
-        self.guesses.clear();
     }
 
     /// Writes a region's graph if that is asked for, under the label of its first node. `extents` are those of the program's

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hipdnn_ep_compiler::constants::{Contents, Token};
 use hipdnn_ep_compiler::cost;
+use hipdnn_ep_compiler::import;
 use hipdnn_ep_compiler::ir::Function;
 use hipdnn_ep_compiler::model::{self, Model, Target};
 use hipdnn_sdk_bindings::ort::{
@@ -24,7 +25,7 @@ use crate::error::Error;
 use crate::gpu::Gpu;
 use crate::gpu::session::OnDevice;
 use crate::graph::{Graph, Node};
-use crate::kernel::Kernel;
+use crate::kernel::{ASSUMED_BATCH, Constants, Kernel};
 use crate::log::Logger;
 use crate::options::Options;
 use crate::planner::{Dumps, Planner, Purpose};
@@ -278,7 +279,9 @@ impl Provider {
         };
         let reasons = model.nodes.iter().map(owned).collect();
         // A plan that is not kept would prepare weights in vain.
-        let contents = if model.is_symbolic() { &[] } else { contents };
+        let entering = import::entering(model, &(0..model.nodes.len()).collect());
+        let is_kept = model.dims_of_batch(&entering, ASSUMED_BATCH).is_some();
+        let contents = if is_kept { contents } else { &[] };
         let worthwhile = |model: &Model, nodes: &[usize], function: &Function, traffic| {
             if self.options.cost_rule { cost::pays(model, nodes, function, traffic) } else { Ok(()) }
         };
@@ -298,17 +301,14 @@ impl Provider {
         if self.device.is_some() { Target::Gpu } else { Target::Cpu }
     }
 
-    /// The token of an initializer's bytes; those that it certainly is of are added to `contents`.
+    /// The token of an initializer's bytes, which are added to `contents` with it.
     /// Nothing is promised of what is in a GPU's memory: engines prepare no weights there.
     fn token<'a>(&self, bytes: &'a [u8], contents: &RefCell<Contents<'a>>) -> Option<Token> {
         if self.device.is_some() {
             return None;
         }
-        let Ok(planner) = &self.planner else { return Some(Token::of(bytes)) };
-        let (token, certain) = planner.token(bytes);
-        if certain {
-            contents.borrow_mut().push((token, bytes));
-        }
+        let token = Token::of(bytes);
+        contents.borrow_mut().push((token, bytes));
         Some(token)
     }
 
@@ -362,10 +362,13 @@ impl Provider {
             let moving = self.moving();
             !constants.any(|value| value.constant.is_some() && moving.contains(&value.name))
         };
-        let kernel = Kernel::new(self.runtime, planner.clone(), device, name, model, is_fixed, capacity);
-        kernel.prepare(&contents.into_inner())?;
+        let contents = contents.into_inner();
+        let constants = Constants { contents: &contents, is_fixed };
+        let kernel = Kernel::new(self.runtime, planner.clone(), device, name, model, &constants, capacity);
+        kernel.prepare(&contents)?;
         let mut context_node = std::ptr::null_mut();
-        // A program for free extents is built when they are known: its plans are none of the compiled model's.
+        // Programs for free extents that were not assumed are built when they are known: their plans are none of the
+        // compiled model's.
         if let (Some(model), Some(plans)) = (stored, planner.take_made()?) {
             let compatibility = self.compatibility.clone();
             let payload = Compiled { compatibility, model, plans }.to_bytes().map_err(Error::failed)?;

@@ -28,6 +28,15 @@ LEVELS = {
     "all": ort.GraphOptimizationLevel.ORT_ENABLE_ALL,
 }
 
+# The input's extents in the model, and those of runs. Programs for a batch of one are built before the first run where only the
+# batch is free.
+EXTENTS: dict[str, tuple[list[int | str], list[tuple[int, ...]]]] = {
+    "static": ([1, 4, 9, 9], [(1, 4, 9, 9)]),
+    "free batch": (["n", 4, 9, 9], [(1, 4, 9, 9), (3, 4, 9, 9)]),
+    "free batch, larger first": (["n", 4, 9, 9], [(3, 4, 9, 9), (1, 4, 9, 9)]),
+    "dynamic": (["n", 4, "h", "w"], [(1, 4, 9, 9), (2, 4, 6, 11)]),
+}
+
 THREADS = 4
 RUNS = 3
 
@@ -43,14 +52,13 @@ def main() -> int:
 
 def body(runner: Runner) -> None:
     for level in LEVELS:
-        for dynamic in (False, True):
-            extents = "dynamic" if dynamic else "static"
+        for extents in EXTENTS:
             for order in ("replaced first", "plain first"):
                 runner.case(f"{extents} extents at level {level}: sessions alive at once, {order}",
-                            lambda: alive_at_once(level, dynamic, order == "plain first"))
-            runner.case(f"{extents} extents at level {level}: sessions one after another", lambda: one_after_another(level, dynamic))
+                            lambda: alive_at_once(level, extents, order == "plain first"))
+            runner.case(f"{extents} extents at level {level}: sessions one after another", lambda: one_after_another(level, extents))
             runner.case(f"{extents} extents at level {level}: {THREADS} threads of three sessions, first runs at once",
-                        lambda: threads_at_once(level, dynamic))
+                        lambda: threads_at_once(level, extents))
         runner.case(f"level {level}: a replaced bias", lambda: replaced_bias(level))
         runner.case(f"level {level}: a bias that is an output too, in a buffer that is written to", lambda: handed_out(level))
         runner.case(f"level {level}: external weights given in memory", lambda: external(level))
@@ -74,7 +82,7 @@ class Layer:
     def wanted(self, x: np.ndarray) -> np.ndarray:
         return np.clip(convolve(x, self.w, self.b, PADS)[0], self.low, self.high)
 
-    def model(self, dynamic: bool = False) -> bytes:
+    def model(self, extents: str = "static") -> bytes:
         initializers = [constant("w", self.w), constant("b", self.b)]
         nodes = [helper.make_node("Conv", ["x", "w", "b"], ["c"], name="conv", pads=PADS.pads)]
         if self.high is None:
@@ -82,8 +90,7 @@ class Layer:
         else:
             initializers += [constant("low", np.float32(self.low)), constant("high", np.float32(self.high))]
             nodes.append(helper.make_node("Clip", ["c", "low", "high"], ["y"]))
-        shape = ["n", 4, "h", "w"] if dynamic else [1, 4, 9, 9]
-        graph = helper.make_graph(nodes, "layer", [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+        graph = helper.make_graph(nodes, "layer", [helper.make_tensor_value_info("x", TensorProto.FLOAT, EXTENTS[extents][0])],
                                   [helper.make_tensor_value_info("y", TensorProto.FLOAT, [None] * 4)], initializers)
         return finished(graph)
 
@@ -125,10 +132,10 @@ def close(got: np.ndarray, wanted: np.ndarray, what: str) -> None:
     check(difference < 1e-5, f"{what}: off by {difference:.3g} of the range")
 
 
-def variants(level: str, dynamic: bool, plain_first: bool = False) -> list[tuple[str, Layer, Replaced]]:
+def variants(level: str, extents: str, plain_first: bool = False) -> list[tuple[str, Layer, Replaced]]:
     """Sessions of one model: with the weights doubled, as they are, and trebled."""
     own = layer(1)
-    model = own.model(dynamic)
+    model = own.model(extents)
 
     def session(factor: int) -> tuple[str, Layer, Replaced]:
         w = own.w * np.float32(factor)
@@ -137,33 +144,32 @@ def variants(level: str, dynamic: bool, plain_first: bool = False) -> list[tuple
     return [session(factor) for factor in ((1, 2, 3) if plain_first else (2, 1, 3))]
 
 
-def inputs(dynamic: bool, seed: int = 5) -> list[np.ndarray]:
-    shapes = [(1, 4, 9, 9), (2, 4, 6, 11)] if dynamic else [(1, 4, 9, 9)]
-    return [random(seed + turn, *shape) for turn in range(RUNS) for shape in shapes]
+def inputs(extents: str = "static", seed: int = 5) -> list[np.ndarray]:
+    return [random(seed + turn, *shape) for turn in range(RUNS) for shape in EXTENTS[extents][1]]
 
 
-def alive_at_once(level: str, dynamic: bool, plain_first: bool) -> None:
-    sessions = variants(level, dynamic, plain_first)
-    for turn, x in enumerate(inputs(dynamic)):
+def alive_at_once(level: str, extents: str, plain_first: bool) -> None:
+    sessions = variants(level, extents, plain_first)
+    for turn, x in enumerate(inputs(extents)):
         for what, computed, session in sessions:
             close(session.run(x=x), computed.wanted(x), f"{what}, run {turn}")
 
 
-def one_after_another(level: str, dynamic: bool) -> None:
+def one_after_another(level: str, extents: str) -> None:
     own = layer(1)
     for factor in (2, 1, 3, 1, 2):
         w = own.w * np.float32(factor)
-        session = Replaced(own.model(dynamic), level, {} if factor == 1 else {"w": w})
-        for turn, x in enumerate(inputs(dynamic)):
+        session = Replaced(own.model(extents), level, {} if factor == 1 else {"w": w})
+        for turn, x in enumerate(inputs(extents)):
             close(session.run(x=x), Layer(w, own.b).wanted(x), f"weights × {factor}, run {turn}")
         # The next one's weights may come to lie where this one's are.
         del session, w
         gc.collect()
 
 
-def threads_at_once(level: str, dynamic: bool) -> None:
-    sessions = variants(level, dynamic)
-    xs = inputs(dynamic)
+def threads_at_once(level: str, extents: str) -> None:
+    sessions = variants(level, extents)
+    xs = inputs(extents)
 
     def work(index: int) -> None:
         what, computed, session = sessions[index % len(sessions)]
@@ -177,7 +183,7 @@ def replaced_bias(level: str) -> None:
     own = layer(1)
     other = Layer(own.w, own.b + np.float32(7))
     sessions = [Replaced(own.model(), level, {"b": other.b}), Replaced(own.model(), level, {})]
-    for x in inputs(dynamic=False):
+    for x in inputs():
         for computed, session in zip((other, own), sessions):
             close(session.run(x=x), computed.wanted(x), "the bias")
 
@@ -190,7 +196,7 @@ def handed_out(level: str) -> None:
     options = provider.options()
     options.graph_optimization_level = LEVELS[level]
     session = provider.Session(proto.SerializeToString(), session_options=options)
-    for turn, x in enumerate(inputs(dynamic=False)):
+    for turn, x in enumerate(inputs()):
         bias = np.zeros_like(own.b)
         binding = session.session.io_binding()
         binding.bind_cpu_input("x", x)
@@ -215,7 +221,7 @@ def external(level: str) -> None:
         values = [ort.OrtValue.ortvalue_from_numpy(weights)]
         options.add_external_initializers(["w"], values)
         sessions.append((Layer(weights, own.b), provider.Session(model, session_options=options), values))
-    for x in inputs(dynamic=False):
+    for x in inputs():
         for computed, session, _ in sessions:
             close(session.run({"x": x})[0], computed.wanted(x), "external weights")
 
@@ -233,7 +239,7 @@ def external_paths() -> None:
             os.symlink(target, folder / link)
         inside = ["beside.bin", "below/part.bin", "near.bin"]
         leaving = ["../outside.bin", "below/../../outside.bin", str(outside), "link.bin", "folder/outside.bin", "none.bin"]
-        x = inputs(dynamic=False)[0]
+        x = inputs()[0]
         for location in inside + leaving:
             path = folder / "model.onnx"
             path.write_bytes(with_weights_in(own, location))
@@ -284,7 +290,7 @@ def replaced_in_body(level: str) -> None:
     # Before 1.24.4 ONNX Runtime takes fused nodes in one graph of a model only.
     claimed = provider.VERSION > (1, 24)
     sessions = [(factor, Replaced(model, level, {} if factor == 1 else {"w": own.w * np.float32(factor)}, claimed)) for factor in (2, 1, 3)]
-    for x in inputs(dynamic=False):
+    for x in inputs():
         for factor, session in sessions:
             total = convolve(x, own.w * np.float32(factor), own.b, PADS)[0]
             close(session.run(x=x, condition=np.array(True)), np.maximum(total, 0), f"then, weights × {factor}")
@@ -296,7 +302,7 @@ def replaced_bounds(level: str) -> None:
     replaced = Layer(own.w, own.b, low=-3.0, high=5.0)
     bounds = {"low": np.array(replaced.low, np.float32), "high": np.array(replaced.high, np.float32)}
     sessions = [(replaced, Replaced(own.model(), level, bounds)), (own, Replaced(own.model(), level, {}))]
-    for x in inputs(dynamic=False):
+    for x in inputs():
         for computed, session in sessions:
             close(session.run(x=x), computed.wanted(x), f"clipped to {computed.low} … {computed.high}")
 
@@ -307,7 +313,7 @@ def one_bit() -> None:
     w = own.w.copy()
     w.reshape(-1).view(np.uint32)[-1] ^= 1 << 23
     sessions = [(Layer(weights, own.b), Replaced(own.model(), "all", {"w": weights})) for weights in (own.w, w)]
-    for x in inputs(dynamic=False):
+    for x in inputs():
         for computed, session in sessions:
             close(session.run(x=x), computed.wanted(x), "the last weight")
 
@@ -315,7 +321,7 @@ def one_bit() -> None:
 def misfit(w: np.ndarray) -> None:
     """ONNX Runtime takes the session; it is a run that finds out."""
     session = Replaced(layer(1).model(), "all", {"w": w})
-    for x in inputs(dynamic=False):
+    for x in inputs():
         try:
             session.run(x=x)
         except Exception as problem:

@@ -1,5 +1,7 @@
 //! Knobs of the CPU engine.
 
+use std::sync::OnceLock;
+
 use hipdnn_engine_core::error::Error;
 use hipdnn_engine_core::knobs::{CONSTANTS, IntKnob};
 use hipdnn_schemas::{EngineConfig, Graph, Knob, KnobValue, TensorUid};
@@ -123,8 +125,10 @@ impl Settings {
     }
 }
 
+/// Number of the process's processors, found once: on Linux that reads the files of its control groups.
 fn cores() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
+    static CORES: OnceLock<usize> = OnceLock::new();
+    *CORES.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from))
 }
 
 /// Number of threads from the environment, or the knob's default.

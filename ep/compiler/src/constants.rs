@@ -1,14 +1,14 @@
 //! Constant inputs: the promises that engines get about their contents, and the check that a run keeps them.
 //!
 //! An engine packs weights once for each token that names their contents, whichever session they are of. The model's
-//! bytes are there when nodes are claimed, and tokens are made of them; but a run may get others, since
+//! bytes are there when nodes are claimed and compiled, and tokens are made of them; but a run may get others, since
 //! `SessionOptions.add_initializer` replaces initializers without the provider seeing it. So no plan is executed before
-//! the bytes of a run have been looked at: what is promised then are the tokens of those.
+//! the run's constants have been looked at: what is promised then are the tokens of those. One that is where the model's
+//! bytes were when it was compiled is the model's: a tensor of the application is older than the session and lives as
+//! long, so that it is nowhere where the model's bytes have been.
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
 
 use hipdnn_schemas::KnobValue;
 
@@ -60,34 +60,11 @@ impl Promise {
     }
 }
 
-/// Tokens of the initializers of a graph that is being claimed and compiled, so that each is hashed once.
-///
-/// They are found by address, which the runtime may use for something else meanwhile: a token from here is a guess that
-/// a plan may be built with, and executed after a run's own bytes agreed.
-#[derive(Debug, Default)]
-pub struct Guesses(Mutex<HashMap<(usize, usize), Token>>);
-
-impl Guesses {
-    /// The token of these bytes and true, or that of what was at their address before and false.
-    pub fn token(&self, bytes: &[u8]) -> (Token, bool) {
-        let mut tokens = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match tokens.entry((bytes.as_ptr().addr(), bytes.len())) {
-            Entry::Occupied(token) => (*token.get(), false),
-            Entry::Vacant(place) => (*place.insert(Token::of(bytes)), true),
-        }
-    }
-
-    /// Drops them all.
-    pub fn clear(&self) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = HashMap::new();
-    }
-}
-
 /// Knowledge of the contents of a partition's constants.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Known {
-    /// From the model: no run has been seen.
-    Model,
+    /// From the model, of whose weights bytes of these tokens were at these addresses: no run has been seen.
+    Model(HashMap<usize, Token>),
     /// From a run that had them at these addresses. They are a session's initializers, which neither move nor change
     /// while it lives, so that the same addresses are the same bytes.
     At(Box<[usize]>),
@@ -105,14 +82,24 @@ impl Known {
     pub fn addresses(&self) -> Option<&[usize]> {
         match self {
             Known::At(addresses) => Some(addresses),
-            Known::Model | Known::Moving => None,
+            Known::Model(_) | Known::Moving => None,
         }
+    }
+
+    /// Knowledge of a model that is being compiled.
+    pub fn of_model(contents: &[(Token, &[u8])]) -> Known {
+        Known::Model(contents.iter().map(|(token, bytes)| (bytes.as_ptr().addr(), *token)).collect())
+    }
+
+    /// True if a constant that a run has at this address has the bytes that the model has under this token.
+    pub fn is_of_model(&self, address: usize, token: Token) -> bool {
+        matches!(self, Known::Model(known) if known.get(&address) == Some(&token))
     }
 
     /// Knowledge after a run that did not fit, and true if its bytes may be promised.
     pub fn after(&self, addresses: &[usize]) -> (Known, bool) {
         match self {
-            Known::Model => (Known::At(addresses.into()), true),
+            Known::Model(_) => (Known::At(addresses.into()), true),
             Known::At(_) | Known::Moving => (Known::Moving, false),
         }
     }
@@ -142,18 +129,6 @@ mod tests {
         assert_eq!(Token::of(b"weights").to_string(), want);
     }
 
-    /// Packed weights are every session's that promises their token: bytes that may be others than the token's are not lent.
-    #[test]
-    fn a_guess_is_no_knowledge() {
-        let guesses = Guesses::default();
-        let mut bytes = *b"one";
-        assert_eq!(guesses.token(&bytes), (Token::of(b"one"), true));
-        bytes.copy_from_slice(b"two");
-        assert_eq!(guesses.token(&bytes), (Token::of(b"one"), false));
-        guesses.clear();
-        assert_eq!(guesses.token(&bytes), (Token::of(b"two"), true));
-    }
-
     #[test]
     fn a_promise_is_a_knob() {
         let mut promise = Promise::default();
@@ -168,13 +143,18 @@ mod tests {
 
     #[test]
     fn what_is_known_of_constants() {
-        let model = Known::Model;
-        assert!(!model.fits(&[]) && !model.fits(&[1, 2]));
+        let bytes = *b"one";
+        let (token, address) = (Token::of(&bytes), bytes.as_ptr().addr());
+        let model = Known::of_model(&[(token, &bytes)]);
+        assert!(!model.fits(&[]) && !model.fits(&[address]));
+        assert!(model.is_of_model(address, token));
+        assert!(!model.is_of_model(address + 1, token) && !model.is_of_model(address, Token::of(b"two")));
         let (at, promised) = model.after(&[1, 2]);
         assert!(promised && at.fits(&[1, 2]));
         for addresses in [&[1][..], &[2, 1], &[1, 3], &[1, 2, 3]] {
             assert!(!at.fits(addresses), "{addresses:?}");
         }
+        assert!(!at.is_of_model(address, token));
         // Back at the first address may be something else.
         let (moving, promised) = at.after(&[1, 3]);
         assert!(!promised && !moving.fits(&[1, 3]) && !moving.fits(&[1, 2]));

@@ -146,7 +146,29 @@ impl Model {
     /// True if an extent of a value that is no constant is free.
     pub fn is_symbolic(&self) -> bool {
         let values = self.values.iter().filter(|value| value.constant.is_none());
-        values.flat_map(|value| value.shape.iter().flatten()).any(|extent| matches!(extent, Extent::Symbol(_)))
+        values.flat_map(|value| value.shape.iter().flatten()).any(|extent| !extent.is_known())
+    }
+
+    /// The extents of `inputs` for so large a batch, if no more than that is free: one symbol, always a first extent.
+    pub fn dims_of_batch(&self, inputs: &[ValueIndex], batch: i64) -> Option<Vec<Vec<i64>>> {
+        let inputs = || inputs.iter().map(|value| &self.values[*value]);
+        let free = inputs().filter(|value| value.constant.is_none());
+        let symbols = free.flat_map(|value| value.shape.iter().flatten()).filter(|extent| !extent.is_known());
+        let symbol = symbols.into_iter().next();
+        let dims = |value: &Value| {
+            let extent = |(axis, extent): (usize, &Extent)| match extent {
+                Extent::Known(extent) => Some(*extent),
+                Extent::Symbol(_) => (axis == 0 && Some(extent) == symbol).then_some(batch),
+            };
+            value.known_dims().or_else(|| value.shape.as_ref()?.iter().enumerate().map(extent).collect())
+        };
+        inputs().map(dims).collect()
+    }
+}
+
+impl Extent {
+    fn is_known(&self) -> bool {
+        matches!(self, Extent::Known(_))
     }
 }
 
@@ -164,5 +186,42 @@ impl Value {
                 Extent::Symbol(_) => None,
             })
             .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn extents_for_a_batch() {
+        let known = Extent::Known;
+        let symbol = |name: &str| Extent::Symbol(name.to_string());
+        let model = |shapes: &[Option<Vec<Extent>>]| Model {
+            values: shapes
+                .iter()
+                .map(|shape| Value {
+                    name: String::new(),
+                    element: None,
+                    shape: shape.clone(),
+                    constant: None,
+                    is_output: false,
+                })
+                .collect(),
+            inputs: (0..shapes.len()).collect(),
+            ..Model::default()
+        };
+        let image = Some(vec![symbol("n"), known(3), known(8)]);
+        for (other, expected) in [
+            (Some(vec![symbol("n"), known(2)]), Some(vec![vec![5, 3, 8], vec![5, 2]])),
+            (Some(vec![known(7)]), Some(vec![vec![5, 3, 8], vec![7]])),
+            (Some(vec![symbol("m"), known(2)]), None),
+            (Some(vec![symbol("n"), symbol("n")]), None),
+            (Some(vec![known(2), symbol("n")]), None),
+            (None, None),
+        ] {
+            let model = model(&[image.clone(), other.clone()]);
+            assert_eq!(model.dims_of_batch(&model.inputs, 5), expected, "{other:?}");
+        }
     }
 }
