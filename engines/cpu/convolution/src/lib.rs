@@ -210,7 +210,7 @@ impl Algorithm {
                 best = (cost, Algorithm::Indirect(Box::new(indirect)));
             }
         }
-        if problem.winograd && problem.constant_weights && Winograd::applies(shape) {
+        if problem.winograd && problem.constant_weights && Winograd::applies(problem) {
             let winograd = Winograd::new(problem, threads, isa);
             if winograd.cost < best.0 {
                 best.1 = Algorithm::Winograd(winograd);
@@ -250,7 +250,7 @@ impl Algorithm {
         all.extend(Tiled::new(problem, threads, isa).map(|plan| Algorithm::Tiled(Box::new(plan))));
         all.extend(TiledPlanes::new(problem, threads, isa).map(|plan| Algorithm::TiledPlanes(Box::new(plan))));
         all.extend(WinogradRows::new(problem, threads, isa).map(|plan| Algorithm::WinogradRows(Box::new(plan))));
-        if Winograd::applies(shape) {
+        if Winograd::applies(problem) {
             all.push(Algorithm::Winograd(Winograd::new(problem, threads, isa)));
         }
         all

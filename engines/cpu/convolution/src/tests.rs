@@ -472,12 +472,18 @@ impl Magnitudes {
         let first = k / shape.group_out() * shape.group_in();
         let mut magnitude = 0.0;
         for c in 0..shape.group_in() {
-            let input = self.inputs.entry([n, first + c, p / 4, q / 4]).or_insert_with(|| {
+            // Of a phase: its rows and columns are the dilation apart, and so are those of its tiles.
+            let [_, by_row, by_column] = shape.dilation;
+            let (tile_row, tile_column) = (p / by_row / 4, q / by_column / 4);
+            let key = [n, first + c, tile_row * by_row + p % by_row, tile_column * by_column + q % by_column];
+            let input = self.inputs.entry(key).or_insert_with(|| {
                 let mut d = [[0f64; 6]; 6];
                 for (i, row) in d.iter_mut().enumerate() {
                     for (j, value) in row.iter_mut().enumerate() {
-                        let line = (p / 4 * 4 + i).wrapping_sub(shape.pad_before[1]);
-                        let column = (q / 4 * 4 + j).wrapping_sub(shape.pad_before[2]);
+                        let line = (tile_row * 4 + i) * by_row + p % by_row;
+                        let column = (tile_column * 4 + j) * by_column + q % by_column;
+                        let line = line.wrapping_sub(shape.pad_before[1]);
+                        let column = column.wrapping_sub(shape.pad_before[2]);
                         if line < shape.input[1] && column < shape.input[2] {
                             *value = x.get([n, first + c, 0, line, column]);
                         }
@@ -496,7 +502,7 @@ impl Magnitudes {
             });
             for f in 0..6 {
                 for e in 0..6 {
-                    magnitude += A[p % 4][f] * A[q % 4][e] * input[f][e] * kernel[f][e];
+                    magnitude += A[p / by_row % 4][f] * A[q / by_column % 4][e] * input[f][e] * kernel[f][e];
                 }
             }
         }
@@ -561,6 +567,12 @@ fn shapes() -> Vec<Shape> {
         shape((1, 1, 4, 10), [1, 12, 12], [1, 5, 5], ONE, [0, 2, 2], even, ONE),
         shape((1, 1, 7, 8), [1, 15, 14], [1, 3, 3], ONE, [0, 2, 2], even, [1, 2, 2]),
         shape((1, 1, 2, 3), [1, 20, 20], [1, 3, 3], [1, 2, 2], [0, 3, 3], even, [1, 3, 3]),
+        shape((1, 1, 5, 9), [1, 40, 13], [1, 3, 3], ONE, [0, 1, 1], even, [1, 2, 1]),
+        shape((1, 1, 5, 9), [1, 9, 41], [1, 3, 3], ONE, [0, 0, 2], [0, 3, 1], [1, 1, 3]),
+        // phases of one output and of none, and of more padding than a tile has
+        shape((1, 1, 3, 4), [1, 10, 10], [1, 3, 3], ONE, [0, 1, 1], even, [1, 4, 4]),
+        shape((1, 1, 3, 4), [1, 8, 9], [1, 3, 3], ONE, [0, 1, 0], even, [1, 4, 4]),
+        shape((1, 2, 4, 8), [1, 12, 10], [1, 3, 3], ONE, [0, 11, 12], even, [1, 5, 6]),
         shape((1, 1, 2, 3), [1, 20, 20], [1, 3, 2], [1, 2, 3], [0, 4, 1], even, [1, 4, 5]),
         // groups and depthwise
         shape((1, 4, 16, 16), [1, 11, 13], [1, 3, 3], ONE, [0, 1, 1], even, ONE),

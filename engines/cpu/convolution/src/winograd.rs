@@ -5,6 +5,9 @@
 //! unit of work is a band of tile rows of an image and group, for some of the output channels: its input is transformed into
 //! V[frequency][panel][channel][place], then, for each panel of output channels, 36 products go to a scratch panel and from
 //! there through the output transform to the output.
+//!
+//! With dilations the kernel meets each phase of the image's rows and columns by itself: every phase is a convolution without
+//! dilation, whose units copy every `dilation`th row and column.
 
 #![expect(clippy::needless_range_loop, reason = "closures of iterators are compiled without the instruction set")]
 
@@ -105,10 +108,10 @@ pub(super) struct Winograd {
     native_y: bool,
     /// Microkernel tile of the products: rows and vectors.
     size: (usize, usize),
-    /// Number of tiles of the output, down and across.
+    /// Number of tiles of a phase of the output, down and across.
     down: usize,
     across: usize,
-    /// Tile rows of a band, and number of bands of an image.
+    /// Tile rows of a band, and number of bands of a phase.
     height: usize,
     bands: usize,
     /// Panels of output channels of a unit, and number of units of channels.
@@ -121,11 +124,18 @@ pub(super) struct Winograd {
 }
 
 impl Winograd {
-    /// True if this algorithm serves the shape.
-    pub(super) fn applies(shape: &Shape) -> bool {
+    /// True if this algorithm serves the problem: phases are stored straight to the output.
+    pub(super) fn applies(problem: &Problem) -> bool {
+        let shape = &problem.shape;
+        let is_native = || is_native(problem, &Epilogue::new(problem));
+        Winograd::serves(shape) && (shape.dilation[1..] == [1, 1] || is_native())
+    }
+
+    /// True if the formula serves the shape, and each phase has outputs.
+    pub(super) fn serves(shape: &Shape) -> bool {
         shape.kernel == [1, 3, 3]
             && shape.stride == [1; 3]
-            && shape.dilation[1..] == [1, 1]
+            && (1..3).all(|axis| shape.dilation[axis] <= shape.output[axis])
             && shape.input[0] == 1
             && shape.output[0] == 1
             && shape.pad_before[0] == 0
@@ -134,14 +144,19 @@ impl Winograd {
     pub(super) fn new(problem: &Problem, threads: usize, isa: Isa) -> Winograd {
         let shape = &problem.shape;
         let lanes = isa.lanes();
-        let (down, across) = (shape.output[1].div_ceil(OUT), shape.output[2].div_ceil(OUT));
+        let [_, dilation_rows, dilation_columns] = shape.dilation;
+        let down = shape.output[1].div_ceil(dilation_rows).div_ceil(OUT);
+        let across = shape.output[2].div_ceil(dilation_columns).div_ceil(OUT);
+        let phases = dilation_rows * dilation_columns;
+        // Columns that are apart are copied one by one.
+        let copied = if dilation_columns == 1 { 1.0 / 6.0 } else { 1.0 };
         let (cg, kg) = (shape.group_in(), shape.group_out());
         let finish = Epilogue::new(problem);
         let mut plan = Winograd {
             x: problem.x,
             y: problem.y,
             isa,
-            native_y: finish.in_registers() && (problem.y.strides[4] == 1 || shape.output[2] == 1),
+            native_y: is_native(problem, &finish),
             finish,
             size: (1, 1),
             down,
@@ -172,15 +187,15 @@ impl Winograd {
                     let chunks = rows.div_ceil(chunk);
                     let bands = down.div_ceil(height);
                     let vectors = (height * across).div_ceil(lanes) as f64;
-                    let input = cg as f64 * vectors * 190.0 + (cg * height * across * OUT * OUT) as f64 / 6.0;
-                    let output = (chunk * size.0) as f64 * vectors * 170.0;
+                    let input = cg as f64 * vectors * 190.0 + (cg * height * across * OUT * OUT) as f64 * copied;
+                    let output = (chunk * size.0) as f64 * vectors * (170.0 + (copied - 1.0 / 6.0) * 256.0);
                     let step = ((size.0 * size.1) as f64 / 2.0).max((size.0 + size.1) as f64 / 2.0).max(4.0) + 0.3;
                     let call = cg as f64 * step + (size.0 * size.1) as f64 + 40.0;
                     let products = FREQUENCIES as f64 * (chunk * panels) as f64 * call;
                     let weights = (FREQUENCIES * chunk * size.0 * cg * 4) as f64;
                     let stream = if chunks as f64 * weights > WEIGHTS_BYTES as f64 { weights / 5.0 } else { 0.0 };
                     let unit = 500.0 + input + output + products.max(stream) + 0.3 * products.min(stream);
-                    let units = shape.batch * shape.groups * bands * chunks;
+                    let units = shape.batch * shape.groups * phases * bands * chunks;
                     let cost = unit * units.div_ceil(threads) as f64;
                     if cost < plan.cost {
                         plan = Winograd { cost, size: *size, height, bands, chunk, chunks, ..plan };
@@ -252,7 +267,8 @@ impl InUnits for Winograd {
     }
 
     fn units(&self) -> usize {
-        self.shape.batch * self.shape.groups * self.bands * self.chunks
+        let [_, dilation_rows, dilation_columns] = self.shape.dilation;
+        self.shape.batch * self.shape.groups * dilation_rows * dilation_columns * self.bands * self.chunks
     }
 
     fn slot(&self) -> usize {
@@ -264,10 +280,17 @@ impl InUnits for Winograd {
     }
 }
 
+/// True if tiles are stored straight to the output.
+fn is_native(problem: &Problem, finish: &Epilogue) -> bool {
+    finish.in_registers() && (problem.y.strides[4] == 1 || problem.shape.output[2] == 1)
+}
+
 /// Coordinates of a unit, and its parts of the slot.
 struct Place {
     image: usize,
     group: usize,
+    /// Phase of the dilations: its first row and column.
+    phase: [usize; 2],
     /// First tile row, tile rows, tiles.
     row: usize,
     height: usize,
@@ -288,6 +311,9 @@ impl Kernel for Unit<'_, Winograd> {
         let shape = &plan.shape;
         let (chunk, rest) = (self.unit % plan.chunks, self.unit / plan.chunks);
         let (band, rest) = (rest % plan.bands, rest / plan.bands);
+        let [_, dilation_rows, dilation_columns] = shape.dilation;
+        let (phase_column, rest) = (rest % dilation_columns, rest / dilation_columns);
+        let (phase_row, rest) = (rest % dilation_rows, rest / dilation_rows);
         let row = band * plan.height;
         let height = plan.height.min(plan.down - row);
         let bias = self.slot;
@@ -297,6 +323,7 @@ impl Kernel for Unit<'_, Winograd> {
         let at = Place {
             image: rest / shape.groups,
             group: rest % shape.groups,
+            phase: [phase_row, phase_column],
             row,
             height,
             tiles: height * plan.across,
@@ -393,18 +420,20 @@ impl Unit<'_, Winograd> {
         let source = at.image * strides[0] + (at.group * shape.group_in() + c) * strides[1];
         let pitch = plan.pitch();
         let [_, h, w] = shape.input;
+        let [_, dilation_rows, dilation_columns] = shape.dilation;
         let pad = shape.pad_before[2];
         let (element, bytes) = (plan.x.element, plan.x.element.bytes());
         // SAFETY: rows of the input and of the copied plane.
         unsafe {
             for row in 0..at.height * OUT + 2 {
                 let to = at.plane.wrapping_add(row * OUT * pitch);
-                let Some(line) = inside(at.row * OUT + row, shape.pad_before[1], h) else {
+                let line = (at.row * OUT + row) * dilation_rows + at.phase[0];
+                let Some(line) = inside(line, shape.pad_before[1], h) else {
                     zero(s, to, OUT * pitch);
                     continue;
                 };
                 let from = source + line * strides[3];
-                if strides[4] == 1 {
+                if strides[4] == 1 && dilation_columns == 1 {
                     let x = self.x.wrapping_add(from * bytes).wrapping_sub(pad * bytes);
                     let mut place = 0;
                     while place < pitch {
@@ -431,12 +460,13 @@ impl Unit<'_, Winograd> {
                 } else {
                     for phase in 0..OUT {
                         let to = to.wrapping_add(phase * pitch);
-                        let left = pad.saturating_sub(phase).div_ceil(OUT).min(pitch);
-                        let begin = (left * OUT + phase).saturating_sub(pad);
-                        let count = w.saturating_sub(begin).div_ceil(OUT).min(pitch - left);
+                        let (step, phase) = (OUT * dilation_columns, phase * dilation_columns + at.phase[1]);
+                        let left = pad.saturating_sub(phase).div_ceil(step).min(pitch);
+                        let begin = (left * step + phase).saturating_sub(pad);
+                        let count = w.saturating_sub(begin).div_ceil(step).min(pitch - left);
                         zero(s, to, left);
                         let first = from + begin * strides[4];
-                        copy(s, element, self.x, first, OUT * strides[4], to.add(left), count);
+                        copy(s, element, self.x, first, step * strides[4], to.add(left), count);
                         zero(s, to.add(left + count), pitch - left - count);
                     }
                 }
@@ -486,6 +516,8 @@ impl Unit<'_, Winograd> {
         let shape = &plan.shape;
         let (width, stride) = (plan.width(), plan.product());
         let [_, oh, ow] = shape.output;
+        let [_, dilation_rows, dilation_columns] = shape.dilation;
+        let phase_width = ow.saturating_sub(at.phase[1]).div_ceil(dilation_columns);
         let (low, high) = (s.splat(plan.finish.clamp.0), s.splat(plan.finish.clamp.1));
         let bias = s.splat(bias);
         for vector in 0..at.tiles.div_ceil(S::LANES) {
@@ -524,13 +556,21 @@ impl Unit<'_, Winograd> {
                     let (tile_row, tile_column) = (tile / plan.across, tile % plan.across);
                     let run = (plan.across - tile_column).min(end - tile);
                     let column = tile_column * OUT;
-                    let columns = (run * OUT).min(ow - column);
+                    let columns = (run * OUT).min(phase_width.saturating_sub(column));
                     for row in 0..OUT {
-                        let line = (at.row + tile_row) * OUT + row;
+                        let line = ((at.row + tile_row) * OUT + row) * dilation_rows + at.phase[0];
                         if line >= oh {
                             break;
                         }
                         let values = at.out.add(row * OUT * S::LANES + (tile - begin) * OUT);
+                        if dilation_columns > 1 {
+                            let place = [at.image, channel, 0, line, at.phase[1]];
+                            let to = self.y.cast::<f32>().wrapping_add(plan.y.offset(place));
+                            for i in 0..columns {
+                                *to.add((column + i) * dilation_columns) = *values.add(i);
+                            }
+                            continue;
+                        }
                         let to = if plan.native_y {
                             let place = [at.image, channel, 0, line, column];
                             self.y.cast::<f32>().add(plan.y.offset(place))

@@ -56,7 +56,8 @@ impl WinogradRows {
     pub(super) fn new(problem: &Problem, threads: usize, isa: Isa) -> Option<WinogradRows> {
         let shape = &problem.shape;
         let side_by_side = |layout: &Layout| layout.element == Element::F32 && layout.strides[1] == 1;
-        if !Winograd::applies(shape) || !side_by_side(&problem.x) || !side_by_side(&problem.y) {
+        let is_dilated = shape.dilation[1..] != [1, 1];
+        if !Winograd::serves(shape) || is_dilated || !side_by_side(&problem.x) || !side_by_side(&problem.y) {
             return None;
         }
         let lanes = isa.lanes();
