@@ -151,7 +151,7 @@ class Measured:
         """Median of one contender's time divided by another's in the same turn."""
         return statistics.median(a / b for a, b in zip(self.turns[one], self.turns[other]))
 
-    def fastest(self) -> "Measured":
+    def fastest(self) -> Measured:
         """The same with a single turn: each contender's fastest."""
         return Measured([[min(record)] for record in self.turns], self.openings)
 

@@ -153,8 +153,7 @@ impl Model {
     pub fn dims_of_batch(&self, inputs: &[ValueIndex], batch: i64) -> Option<Vec<Vec<i64>>> {
         let inputs = || inputs.iter().map(|value| &self.values[*value]);
         let free = inputs().filter(|value| value.constant.is_none());
-        let symbols = free.flat_map(|value| value.shape.iter().flatten()).filter(|extent| !extent.is_known());
-        let symbol = symbols.into_iter().next();
+        let symbol = free.flat_map(|value| value.shape.iter().flatten()).find(|extent| !extent.is_known());
         let dims = |value: &Value| {
             let extent = |(axis, extent): (usize, &Extent)| match extent {
                 Extent::Known(extent) => Some(*extent),

@@ -132,23 +132,9 @@ impl Band {
             }
             return;
         }
-        let left = pad.saturating_sub(phase).div_ceil(stride).min(self.pitch);
-        let begin = left * stride + phase - pad.min(left * stride + phase);
-        let count = width.saturating_sub(begin).div_ceil(stride).min(self.pitch - left);
-        // SAFETY: `left + count` is at most `pitch`, and the last value read is before `width`.
-        unsafe {
-            zero(s, to, left);
-            copy(
-                s,
-                self.x.element,
-                x,
-                from + begin * self.x.strides[4],
-                stride * self.x.strides[4],
-                to.add(left),
-                count,
-            );
-            zero(s, to.add(left + count), self.pitch - left - count);
-        }
+        let columns = PhaseColumns::new(phase, stride, pad, width, self.pitch);
+        // SAFETY: the row's elements are read, and `pitch` values written: the caller's duty.
+        unsafe { columns.copy(s, self.x.element, x, from, self.x.strides[4], to) };
     }
 }
 
@@ -243,6 +229,53 @@ pub(super) fn inside(place: usize, pad: usize, size: usize) -> Option<usize> {
     place.checked_sub(pad).filter(|place| *place < size)
 }
 
+/// Phase of the columns of a padded row: every `step`th one from the phase on.
+pub(super) struct PhaseColumns {
+    step: usize,
+    /// Number of columns of the phase.
+    len: usize,
+    /// Number of those before the row.
+    pub(super) left: usize,
+    /// First one of the row.
+    pub(super) begin: usize,
+    /// Number of those of the row; the rest is behind it.
+    pub(super) count: usize,
+}
+
+impl PhaseColumns {
+    /// `len` columns of a row of `width`, from `phase` on, counted from `pad` columns before the first.
+    #[inline(always)]
+    pub(super) fn new(phase: usize, step: usize, pad: usize, width: usize, len: usize) -> PhaseColumns {
+        let left = pad.saturating_sub(phase).div_ceil(step).min(len);
+        let begin = (left * step + phase).saturating_sub(pad);
+        let count = width.saturating_sub(begin).div_ceil(step).min(len - left);
+        PhaseColumns { step, len, left, begin, count }
+    }
+
+    /// Copies them as `f32`, zero outside of the row, whose columns are `stride` elements apart from `from` on.
+    ///
+    /// # Safety
+    /// The row's elements can be read, and `len` values written at `to`.
+    #[inline(always)]
+    pub(super) unsafe fn copy<S: Simd>(
+        &self,
+        s: S,
+        element: Element,
+        x: *const u8,
+        from: usize,
+        stride: usize,
+        to: *mut f32,
+    ) {
+        let PhaseColumns { step, len, left, begin, count } = *self;
+        // SAFETY: `left + count` is at most `len`, and the last column that is read is below the row's width.
+        unsafe {
+            zero(s, to, left);
+            copy(s, element, x, from + begin * stride, step * stride, to.add(left), count);
+            zero(s, to.add(left + count), len - left - count);
+        }
+    }
+}
+
 /// Stride between neighboring places of a plane whose rows follow each other without a gap.
 #[inline(always)]
 pub(super) fn place_distance(layout: &Layout, columns: usize) -> usize {
@@ -311,12 +344,7 @@ pub(super) unsafe fn copy_phases<S: Simd>(
             return;
         }
         for (phase, to) in to.into_iter().enumerate() {
-            let left = pad.saturating_sub(phase).div_ceil(2).min(len);
-            let begin = (2 * left + phase).saturating_sub(pad);
-            let count = width.saturating_sub(begin).div_ceil(2).min(len - left);
-            zero(s, to, left);
-            copy(s, element, x, from + begin * step, 2 * step, to.add(left), count);
-            zero(s, to.add(left + count), len - left - count);
+            PhaseColumns::new(phase, 2, pad, width, len).copy(s, element, x, from, step, to);
         }
     }
 }

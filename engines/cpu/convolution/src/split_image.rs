@@ -12,7 +12,7 @@
 
 #![expect(clippy::needless_range_loop, reason = "closures of iterators are compiled without the instruction set")]
 
-use super::band::{Axis, inside, load_apart, load_lanes};
+use super::band::{Axis, PhaseColumns, inside, load_apart, load_lanes};
 use super::indirect::{interleave, turn};
 use super::problem::{Element, Layout, Shape};
 use hipdnn_cpu_simd::isa::{MAX_LANES, Simd};
@@ -306,13 +306,11 @@ impl Splitting for Fill<'_> {
                                 copy.zero::<T>(to, image.pitch);
                                 continue;
                             };
-                            // The first place that is none of the padding, and the number of them.
-                            let pad = shape.pad_before[2];
-                            let left = pad.saturating_sub(*column_phase).div_ceil(column_step).min(image.pitch);
-                            let begin = (left * column_step + column_phase).saturating_sub(pad) + at.column;
-                            let count = width.saturating_sub(begin).div_ceil(column_step).min(image.pitch - left);
+                            let (pad, width) = (shape.pad_before[2], width.saturating_sub(at.column));
+                            let columns = PhaseColumns::new(*column_phase, column_step, pad, width, image.pitch);
+                            let PhaseColumns { left, begin, count, .. } = columns;
                             copy.zero::<T>(to, left);
-                            let from = source + z * strides[2] + line * strides[3] + begin * strides[4];
+                            let from = source + z * strides[2] + line * strides[3] + (begin + at.column) * strides[4];
                             let places = Places { from, step: column_step * strides[4], count };
                             copy.places::<S, T, HOW>(s, &mut range, &places, to + left);
                             copy.zero::<T>(to + left + count, image.pitch - left - count);

@@ -11,7 +11,7 @@
 
 #![expect(clippy::needless_range_loop, reason = "closures of iterators are compiled without the instruction set")]
 
-use super::band::{copy, inside, load_some, zero};
+use super::band::{PhaseColumns, copy, inside, load_some, zero};
 use super::epilogue::{Block, Epilogue};
 use super::problem::{Element, Layout, Problem, Shape};
 use super::tile::{self, MAX_VECTORS, Tile, TileFn};
@@ -147,9 +147,9 @@ impl Winograd {
         let [_, dilation_rows, dilation_columns] = shape.dilation;
         let down = shape.output[1].div_ceil(dilation_rows).div_ceil(OUT);
         let across = shape.output[2].div_ceil(dilation_columns).div_ceil(OUT);
-        let phases = dilation_rows * dilation_columns;
-        // Columns that are apart are copied one by one.
-        let copied = if dilation_columns == 1 { 1.0 / 6.0 } else { 1.0 };
+        // Cycles of copying an input, and of transforming and storing a vector of tiles: columns that are apart go one by one.
+        let (copied, stored) =
+            if dilation_columns == 1 { (1.0 / 6.0, 170.0) } else { (1.0, 170.0 + 256.0 * 5.0 / 6.0) };
         let (cg, kg) = (shape.group_in(), shape.group_out());
         let finish = Epilogue::new(problem);
         let mut plan = Winograd {
@@ -188,14 +188,14 @@ impl Winograd {
                     let bands = down.div_ceil(height);
                     let vectors = (height * across).div_ceil(lanes) as f64;
                     let input = cg as f64 * vectors * 190.0 + (cg * height * across * OUT * OUT) as f64 * copied;
-                    let output = (chunk * size.0) as f64 * vectors * (170.0 + (copied - 1.0 / 6.0) * 256.0);
+                    let output = (chunk * size.0) as f64 * vectors * stored;
                     let step = ((size.0 * size.1) as f64 / 2.0).max((size.0 + size.1) as f64 / 2.0).max(4.0) + 0.3;
                     let call = cg as f64 * step + (size.0 * size.1) as f64 + 40.0;
                     let products = FREQUENCIES as f64 * (chunk * panels) as f64 * call;
                     let weights = (FREQUENCIES * chunk * size.0 * cg * 4) as f64;
                     let stream = if chunks as f64 * weights > WEIGHTS_BYTES as f64 { weights / 5.0 } else { 0.0 };
                     let unit = 500.0 + input + output + products.max(stream) + 0.3 * products.min(stream);
-                    let units = shape.batch * shape.groups * phases * bands * chunks;
+                    let units = shape.batch * shape.groups * phases(shape) * bands * chunks;
                     let cost = unit * units.div_ceil(threads) as f64;
                     if cost < plan.cost {
                         plan = Winograd { cost, size: *size, height, bands, chunk, chunks, ..plan };
@@ -267,8 +267,7 @@ impl InUnits for Winograd {
     }
 
     fn units(&self) -> usize {
-        let [_, dilation_rows, dilation_columns] = self.shape.dilation;
-        self.shape.batch * self.shape.groups * dilation_rows * dilation_columns * self.bands * self.chunks
+        self.shape.batch * self.shape.groups * phases(&self.shape) * self.bands * self.chunks
     }
 
     fn slot(&self) -> usize {
@@ -278,6 +277,11 @@ impl InUnits for Winograd {
             + OUT * OUT * MAX_LANES
             + self.rows_len()
     }
+}
+
+/// Number of phases of the rows and columns.
+fn phases(shape: &Shape) -> usize {
+    shape.dilation[1] * shape.dilation[2]
 }
 
 /// True if tiles are stored straight to the output.
@@ -461,13 +465,8 @@ impl Unit<'_, Winograd> {
                     for phase in 0..OUT {
                         let to = to.wrapping_add(phase * pitch);
                         let (step, phase) = (OUT * dilation_columns, phase * dilation_columns + at.phase[1]);
-                        let left = pad.saturating_sub(phase).div_ceil(step).min(pitch);
-                        let begin = (left * step + phase).saturating_sub(pad);
-                        let count = w.saturating_sub(begin).div_ceil(step).min(pitch - left);
-                        zero(s, to, left);
-                        let first = from + begin * strides[4];
-                        copy(s, element, self.x, first, step * strides[4], to.add(left), count);
-                        zero(s, to.add(left + count), pitch - left - count);
+                        let columns = PhaseColumns::new(phase, step, pad, w, pitch);
+                        columns.copy(s, element, self.x, from, strides[4], to);
                     }
                 }
             }
