@@ -270,15 +270,29 @@ def deterministic() -> None:
 
 
 def extents() -> None:
-    with tempfile.TemporaryDirectory() as directory:
-        session = provider.Session(movement("float32"), OPTIONS | {"dump_ir": directory}, report=False)
-        check(not list(Path(directory).iterdir()), "a program was written before its extents were known")
-        for batch in (1, 3, 1):
-            run(session, [batch, 6, 8, 5])
-        names = {path.name for path in Path(directory).iterdir()}
-        for batch in (1, 3):
-            for stage in STAGES:
-                check(any(f".{batch}x6x8x5.{stage}.mlir" in name for name in names), f"no {stage} of batch {batch} in {names}")
+    for batch_alone in (True, False):
+        model = movement("float32") if batch_alone else free_rows()
+        with tempfile.TemporaryDirectory() as directory:
+            session = provider.Session(model, OPTIONS | {"dump_ir": directory}, report=False)
+            check_batches(directory, {1} if batch_alone else set())
+            for batch in (1, 3, 1):
+                run(session, [batch, 6, 8, 5])
+            check_batches(directory, {1, 3})
+
+
+def free_rows() -> bytes:
+    """A model whose batch and rows are free."""
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 6, "h", 5]) for name in "xy")
+    nodes = [helper.make_node("Relu", ["x"], ["r"]), helper.make_node("Sigmoid", ["r"], ["y"])]
+    graph = helper.make_graph(nodes, "free_rows", [x], [y])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
+
+
+def check_batches(directory: str, batches: set[int]) -> None:
+    """Every stage was written for inputs of `batches`x6x8x5, and nothing else was."""
+    found = {path.name.split(".", 1)[1] for path in Path(directory).iterdir()}
+    expected = {f"{batch}x6x8x5.{stage}.mlir" for batch in batches for stage in STAGES}
+    check(found == expected, f"expected files for {sorted(expected)}, got {sorted(found)}")
 
 
 def no_directory() -> None:

@@ -1,7 +1,7 @@
 //! Resources that plans share: worker threads and prepared weights.
 //!
-//! They live from the first handle or plan to the last; then threads are joined and nothing is left behind, as the
-//! library may be unloaded next.
+//! They live no longer than from the first handle or plan to the last; then threads are joined and nothing is left behind,
+//! as the library may be unloaded next.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::cell::UnsafeCell;
@@ -20,6 +20,7 @@ use super::nodes::Panels;
 use super::settings::Token;
 
 /// Worker threads and prepared weights of the process.
+#[derive(Default)]
 pub struct Shared {
     pools: Mutex<HashMap<usize, Arc<Pool>>>,
     lent_pools: Mutex<HashMap<usize, Arc<Pool>>>,
@@ -42,13 +43,18 @@ static SHARED: shared::Shared<Shared> = shared::Shared::new();
 
 /// Takes a share; the first one makes the resources.
 pub fn get() -> Resources {
-    SHARED.get(|| Shared { pools: Mutex::default(), lent_pools: Mutex::default(), weights: Mutex::default() })
+    SHARED.get(Shared::default)
 }
 
 impl Shared {
-    /// Pool of `threads` threads.
+    /// Pool of `threads` threads. One that no plan uses any more is kept for the next, until a pool of another size is
+    /// wanted: a process that tries many sizes has the threads of those in use, and of one more.
     pub fn pool(&self, threads: usize) -> Arc<Pool> {
-        Arc::clone(lock(&self.pools).entry(threads).or_insert_with(|| Arc::new(Pool::new(threads))))
+        let mut pools = lock(&self.pools);
+        if !pools.contains_key(&threads) {
+            pools.retain(|_, pool| Arc::strong_count(pool) > 1);
+        }
+        Arc::clone(pools.entry(threads).or_insert_with(|| Arc::new(Pool::new(threads))))
     }
 
     /// Pool of `workers` workers that has no threads but those that callers lend.
@@ -159,5 +165,21 @@ impl OwnWorkspace {
 impl Workspace for OwnWorkspace {
     fn address(&mut self) -> *mut u8 {
         self.0.as_mut_ptr()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pool_that_no_plan_uses_ends_when_another_size_is_wanted() {
+        let shared = Shared::default();
+        let used = shared.pool(2);
+        let unused = Arc::downgrade(&shared.pool(3));
+        assert!(Arc::ptr_eq(&unused.upgrade().expect("it is kept for the next plan"), &shared.pool(3)));
+        shared.pool(4);
+        assert!(unused.upgrade().is_none(), "expected its threads to end, got an idle pool");
+        assert!(Arc::ptr_eq(&used, &shared.pool(2)));
     }
 }

@@ -6,10 +6,15 @@
 
 use std::ffi::{CStr, c_void};
 use std::io;
+use std::mem::MaybeUninit;
 use std::panic::{self, AssertUnwindSafe};
 use std::ptr;
 
 type Body = Box<dyn FnOnce() + Send>;
+
+/// Bytes of a thread's stack, as many as `std::thread` gives: the C library's own default follows the process's limit
+/// (8 MiB on most Linux systems, of which a pool for many threads reserves gigabytes) or is 128 KiB (musl).
+const STACK_BYTES: usize = 2 << 20;
 
 /// A running thread. It must be joined: dropping it leaves the thread running.
 #[must_use]
@@ -28,13 +33,16 @@ impl OsThread {
     pub(super) fn start(name: &CStr, body: impl FnOnce() + Send + 'static) -> io::Result<OsThread> {
         let body: Box<Body> = Box::new(Box::new(body));
         let argument = Box::into_raw(body);
+        let create = |thread: &mut libc::pthread_t| {
+            let attributes = Attributes::new()?;
+            // SAFETY: `thread` is valid for the call, the attributes are initialized, and `run` takes what `argument` is.
+            check(unsafe { libc::pthread_create(thread, &attributes.0, run, argument.cast()) })
+        };
         let mut thread = 0;
-        // SAFETY: `thread` is valid for the call, null asks for the defaults, and `run` takes what `argument` is.
-        let error = unsafe { libc::pthread_create(&mut thread, ptr::null(), run, argument.cast()) };
-        if error != 0 {
+        if let Err(error) = create(&mut thread) {
             // SAFETY: no thread was made, so the box is still ours.
             drop(unsafe { Box::from_raw(argument) });
-            return Err(io::Error::from_raw_os_error(error));
+            return Err(error);
         }
         let mut short = [0u8; 16];
         let bytes = name.to_bytes();
@@ -56,6 +64,34 @@ impl OsThread {
         let error = unsafe { libc::pthread_join(self.0, &mut result) };
         error == 0 && result.is_null()
     }
+}
+
+/// Initialized attributes of a thread with [`STACK_BYTES`] of stack.
+struct Attributes(libc::pthread_attr_t);
+
+impl Attributes {
+    fn new() -> io::Result<Attributes> {
+        let mut attributes = MaybeUninit::uninit();
+        // SAFETY: the memory is valid for the call, which initializes it.
+        check(unsafe { libc::pthread_attr_init(attributes.as_mut_ptr()) })?;
+        // SAFETY: the call before succeeded, so the attributes are initialized.
+        let mut attributes = Attributes(unsafe { attributes.assume_init() });
+        // SAFETY: the attributes are initialized.
+        check(unsafe { libc::pthread_attr_setstacksize(&mut attributes.0, STACK_BYTES) })?;
+        Ok(attributes)
+    }
+}
+
+impl Drop for Attributes {
+    fn drop(&mut self) {
+        // SAFETY: `new` initialized them, and nobody uses them after this.
+        unsafe { libc::pthread_attr_destroy(&mut self.0) };
+    }
+}
+
+/// The error that a function of POSIX threads returned, if it isn't 0.
+fn check(error: libc::c_int) -> io::Result<()> {
+    if error == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(error)) }
 }
 
 /// Entry point of the thread: null at a good end, not null after a panic.
