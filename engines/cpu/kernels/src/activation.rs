@@ -711,11 +711,7 @@ pub fn exp<S: Simd>(s: S, x: S::V) -> S::V {
     // Beyond these the result is infinite or zero; `x` second keeps NaN.
     let x = s.min(s.splat(89.0), s.max(s.splat(-104.5), x));
     let (shifted, p) = exp_parts(s, x, WHOLE);
-    let n = s.sub(shifted, s.splat(WHOLE));
-    // Two factors, as 2ⁿ itself may be out of range.
-    let half = s.fma(n, s.splat(0.5), s.splat(EXPONENT));
-    let rest = s.add(s.sub(n, s.sub(half, s.splat(EXPONENT))), s.splat(EXPONENT));
-    s.mul(s.mul(s.add(p, s.splat(1.0)), s.exponent(half)), s.exponent(rest))
+    s.scale(s.add(p, s.splat(1.0)), s.sub(shifted, s.splat(WHOLE)))
 }
 
 /// Constants of [`falling_exps`], each in all lanes of a vector.
@@ -806,7 +802,7 @@ fn sigmoid<S: Simd>(s: S, x: S::V) -> S::V {
     let (shifted, p) = exp_parts(s, x, EXPONENT - 32.0);
     let scale = s.exponent(shifted);
     let unit = s.splat(SCALE);
-    s.div(unit, s.add(unit, s.fma(scale, p, scale)))
+    s.quotient(unit, s.add(unit, s.fma(scale, p, scale)))
 }
 
 /// `tanh x`, within 6 ulp.
@@ -819,7 +815,7 @@ fn tanh<S: Simd>(s: S, x: S::V) -> S::V {
     let below = [1.0, 0.471_171_37, 0.027_730_292, 4.203_661_2e-4, 1.613_611_8e-6, 7.329_859_4e-10];
     let x = s.min(s.splat(9.02), s.max(s.splat(-9.02), x));
     let square = s.mul(x, x);
-    let quotient = s.div(s.mul(x, polynomial(s, square, above)), polynomial(s, square, below));
+    let quotient = s.quotient(s.mul(x, polynomial(s, square, above)), polynomial(s, square, below));
     s.min(s.splat(1.0), s.max(s.splat(-1.0), quotient))
 }
 
@@ -841,14 +837,14 @@ fn erf<S: Simd>(s: S, x: S::V) -> S::V {
     let below = [1.0, 0.497_435_18, 0.113_910_99, 0.015_443_714, 0.001_304_061_9, 6.269_244_5e-5];
     let x = s.min(s.splat(4.6), s.max(s.splat(-4.6), x));
     let square = s.mul(x, x);
-    let quotient = s.div(s.mul(x, polynomial(s, square, above)), polynomial(s, square, below));
+    let quotient = s.quotient(s.mul(x, polynomial(s, square, above)), polynomial(s, square, below));
     s.min(s.splat(1.0), s.max(s.splat(-1.0), quotient))
 }
 
 /// `ln(1 + t)` for t from 0 to 1: 2·artanh(z) with z = t / (2 + t) ≤ 1/3, whose series' next term is below 10⁻⁸ of it.
 #[inline(always)]
 fn log1p_unit<S: Simd>(s: S, t: S::V) -> S::V {
-    let z = s.div(t, s.add(t, s.splat(2.0)));
+    let z = s.quotient(t, s.add(t, s.splat(2.0)));
     let c = [1.0 / 3.0, 1.0 / 5.0, 1.0 / 7.0, 1.0 / 9.0, 1.0 / 11.0, 1.0 / 13.0, 1.0 / 15.0];
     let square = s.mul(z, z);
     let tail = s.mul(square, polynomial(s, square, c));

@@ -203,8 +203,24 @@ pub trait Simd: Copy + Send + Sync + 'static {
     fn mul(self, a: Self::V, b: Self::V) -> Self::V;
     /// `a / b`.
     fn div(self, a: Self::V, b: Self::V) -> Self::V;
+    /// `a / b` within 2 ulp, where `b` and its reciprocal are normal numbers, or NaN.
+    #[inline(always)]
+    fn quotient(self, a: Self::V, b: Self::V) -> Self::V {
+        self.div(a, b)
+    }
     /// `a · b + c`, rounded once where the CPU can.
     fn fma(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V;
+    /// `a · 2ⁿ` for whole numbers `n` from -252 to 252, rounded once where it is a normal number.
+    #[inline(always)]
+    fn scale(self, a: Self::V, n: Self::V) -> Self::V {
+        // A sum with this has in its lowest bits the exponent of a power of two: one and a half times the number from
+        // which on the last digit is one, with the bias of exponents.
+        let exponent = self.splat(12_582_912.0 + 127.0);
+        // Two factors, as 2ⁿ itself may be out of range.
+        let half = self.fma(n, self.splat(0.5), exponent);
+        let rest = self.add(self.sub(n, self.sub(half, exponent)), exponent);
+        self.mul(self.mul(a, self.exponent(half)), self.exponent(rest))
+    }
     /// Minimum; `b` if either is NaN.
     fn min(self, a: Self::V, b: Self::V) -> Self::V;
     /// Maximum; `b` if either is NaN.
@@ -510,6 +526,7 @@ mod tests {
                     s.load_bf16_masked(first(S::LANES), t.as_ptr())
                 }
             });
+            put("scale", &|i| s.scale(at(&b, i), at(&n, i)));
             put("exponent", &|i| s.exponent(s.add(at(&n, i), s.splat(12_582_912.0 + 127.0))));
             put("select", &|i| s.select(s.lt(at(&a, i), at(&b, i)), at(&a, i), s.splat(9.0)));
             put("nan", &|i| s.select(s.nan(s.sub(at(&a, i), at(&a, i))), s.splat(1.0), s.splat(0.0)));
@@ -624,6 +641,45 @@ mod tests {
                 });
             }
             results
+        }
+    }
+
+    /// Largest error of quotients, in ulp.
+    struct Quotients;
+    impl Kernel for Quotients {
+        type Output = f64;
+        #[inline(always)]
+        fn run<S: Simd>(self, s: S) -> f64 {
+            let mut largest: f64 = 0.0;
+            for i in 0..20_000u32 {
+                let random = |k: u32| i.wrapping_mul(16).wrapping_add(k).wrapping_mul(2_654_435_761);
+                // Fractions of any bits; powers whose quotients stay normal.
+                let value = |bits: u32, power: u32| f32::from_bits(bits >> 9 | (127 - 40 + power % 80) << 23);
+                let a: [f32; MAX_LANES] = std::array::from_fn(|lane| value(random(lane as u32), i));
+                let b: [f32; MAX_LANES] = std::array::from_fn(|lane| value(random(!lane as u32), i / 80));
+                let mut got = [0f32; MAX_LANES];
+                // SAFETY: the arrays have `MAX_LANES` values.
+                unsafe { s.store(got.as_mut_ptr(), s.quotient(s.load(a.as_ptr()), s.load(b.as_ptr()))) };
+                for lane in 0..S::LANES {
+                    let want = f64::from(a[lane]) / f64::from(b[lane]);
+                    let ulp = f64::from(f32::from_bits((want as f32).to_bits() & 0x7f80_0000)) / f64::from(1 << 23);
+                    largest = largest.max((f64::from(got[lane]) - want).abs() / ulp);
+                }
+            }
+            let nan = s.quotient(s.splat(1.0), s.splat(f32::NAN));
+            let mut lanes = [0f32; MAX_LANES];
+            // SAFETY: the array has `MAX_LANES` values.
+            unsafe { s.store(lanes.as_mut_ptr(), nan) };
+            assert!(lanes[..S::LANES].iter().all(|lane| lane.is_nan()));
+            largest
+        }
+    }
+
+    #[test]
+    fn quotients_stay_within_two_units() {
+        for isa in Isa::available() {
+            let largest = isa.run(Quotients);
+            assert!((0.25..=2.0).contains(&largest), "{isa}: {largest} ulp");
         }
     }
 

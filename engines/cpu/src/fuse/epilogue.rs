@@ -128,7 +128,7 @@ fn neighbors(operand: &Tensor, result: &Tensor) -> bool {
     column <= 1 && inner.next().is_none_or(|(_, row)| row == width * column)
 }
 
-/// Matches x · gate(x), where the gate is a sigmoid, hard or not.
+/// Matches x · gate(x), where the gate is a hard sigmoid.
 fn gated(
     graph: &Graph,
     works: &[Option<Work>],
@@ -167,9 +167,6 @@ fn gate(
         _ => None,
     };
     let node = pointwise(first)?;
-    if node.single()?.mode() == PointwiseMode::SigmoidFwd {
-        return Some((vec![first], node.output, Activation::Swish { beta: 1.0 }));
-    }
     // min(max(alpha · x + beta, 0), 1)
     let dims = graph.tensor(current).dims();
     let only_reader = |tensor: TensorUid| match *readers.of(tensor) {
@@ -211,7 +208,7 @@ fn simplify(graph: &Graph, epilogue: &mut Vec<EpilogueOp>) {
     }
 }
 
-fn two(inputs: &[Input]) -> Option<[TensorUid; 2]> {
+pub(super) fn two(inputs: &[Input]) -> Option<[TensorUid; 2]> {
     match *inputs {
         [Input::Tensor(a), Input::Tensor(b)] => Some([a, b]),
         _ => None,
@@ -264,7 +261,7 @@ fn clip(lower_clip: f32, upper_clip: f32) -> Option<EpilogueOp> {
 }
 
 /// Value of a scalar that is fixed in the graph.
-fn constant(tensor: &Tensor) -> Option<f32> {
+pub(super) fn constant(tensor: &Tensor) -> Option<f32> {
     match tensor.value()? {
         TensorValue::Float32(value) | TensorValue::Float16(value) | TensorValue::BFloat16(value) => Some(value),
         _ => None,

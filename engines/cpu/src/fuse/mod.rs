@@ -3,6 +3,7 @@
 //! A fused work stands where the last of its nodes stood, so whatever else it reads has been computed. Each rule
 //! remarks on the works that it rewrote, and on those that it left as they were, with the reason.
 
+mod activation;
 mod attention;
 mod chain;
 mod epilogue;
@@ -24,6 +25,8 @@ use super::work::Work;
 pub enum Rule {
     /// Dead-code elimination.
     Dead,
+    /// Element-wise functions that spell out an activation become it.
+    Activation,
     /// Element-wise consumers of a convolution become its epilogue.
     Epilogue,
     /// A batch normalization behind a convolution becomes a scale and a shift of its channels.
@@ -42,6 +45,7 @@ impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Rule::Dead => "dead node",
+            Rule::Activation => "activation",
             Rule::Epilogue => "convolution epilogue",
             Rule::Normalization => "batch norm into convolution",
             Rule::Chain => "pointwise chain",
@@ -118,6 +122,7 @@ pub fn fuse(graph: &Graph, works: Vec<Work>, settings: &Settings) -> Fused {
     if settings.fuse {
         for index in 0..works.len() {
             attention::apply(graph, &mut works, &mut nodes, &mut remarks, (index, settings));
+            activation::apply(graph, &mut works, &mut nodes, &mut remarks, index);
         }
         let readers = Readers::new(&works);
         for index in 0..works.len() {

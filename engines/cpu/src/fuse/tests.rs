@@ -95,6 +95,83 @@ fn v(uid: i64) -> TensorDef {
 }
 
 #[test]
+fn spelled_activations_become_one_function() {
+    let number = |uid, value| tensor(uid, Float, &[1, 1, 1]).with_value(TensorValue::Float32(value));
+    let numbers = |scale, cube| vec![number(20, scale), number(21, 1.0), number(22, 0.5), number(23, cube)];
+    // x · (f + 1) · ½ in three orders, from `x`, tensor 0, and `odd`.
+    let product = |order: usize, odd: i64| {
+        let tensors = vec![v(10), v(11), x(12)];
+        let factors = [[0, 10, 11, 22], [0, 22, 11, 10], [10, 22, 0, 11]][order];
+        let [a, b, c, d] = factors;
+        (tensors, vec![binary(Mode::Add, odd, 21, 10), binary(Mode::Mul, a, b, 11), binary(Mode::Mul, c, d, 12)])
+    };
+    let gelu = |order, mode, scale| {
+        let (mut tensors, tail) = product(order, 2);
+        tensors.extend([x(0), v(1), v(2)]);
+        tensors.extend(numbers(scale, 0.0));
+        (tensors, [vec![binary(mode, 0, 20, 1), unary(Mode::Erf, 1, 2)], tail].concat())
+    };
+    let approximation = |order, cube| {
+        let (mut tensors, tail) = product(order, 6);
+        tensors.extend([x(0), v(1), v(2), v(3), v(4), v(5), v(6)]);
+        tensors.extend(numbers((2.0 / std::f32::consts::PI).sqrt(), cube));
+        let head = vec![
+            binary(Mode::Mul, 0, 0, 1),
+            binary(Mode::Mul, 1, 0, 2),
+            binary(Mode::Mul, 23, 2, 3),
+            binary(Mode::Add, 0, 3, 4),
+            binary(Mode::Mul, 4, 20, 5),
+            unary(Mode::TanhFwd, 5, 6),
+        ];
+        (tensors, [head, tail].concat())
+    };
+    let swish = |tensors: Vec<TensorDef>, nodes: Vec<Operation>| ([vec![x(0)], tensors].concat(), nodes);
+    let root = std::f32::consts::SQRT_2;
+    let plain = || vec![unary(Mode::SigmoidFwd, 0, 1), binary(Mode::Mul, 1, 0, 2)];
+    let scaled = || {
+        let tensors = vec![number(20, 1.702), v(1), v(2), x(3)];
+        let nodes = vec![binary(Mode::Mul, 20, 0, 1), unary(Mode::SigmoidFwd, 1, 2), binary(Mode::Mul, 0, 2, 3)];
+        swish(tensors, nodes)
+    };
+    let small = |uid| tensor(uid, Float, &[1, 4, 1]).intermediate();
+    let cases = [
+        ("a swish", swish(vec![v(1), x(2)], plain()), true, 1),
+        ("a swish, scaled", scaled(), true, 1),
+        ("a sigmoid that is stored", swish(vec![x(1), x(2)], plain()), false, 2),
+        (
+            "a sigmoid with another reader",
+            swish(vec![v(1), x(2), x(3)], [plain(), vec![unary(Mode::Neg, 1, 3)]].concat()),
+            false,
+            3,
+        ),
+        (
+            "a gate of channels",
+            swish(
+                vec![tensor(3, Float, &[1, 4, 1]), small(1), x(2)],
+                vec![unary(Mode::SigmoidFwd, 3, 1), binary(Mode::Mul, 1, 0, 2)],
+            ),
+            false,
+            2,
+        ),
+        ("a gelu", gelu(0, Mode::Div, root), true, 1),
+        ("a gelu, halved first", gelu(1, Mode::Mul, 1.0 / root), true, 1),
+        ("a gelu of halved sums", gelu(2, Mode::Div, root), true, 1),
+        ("a gelu of another scale", gelu(0, Mode::Div, 1.5), false, 1),
+        ("an approximation", approximation(0, 0.044_715), true, 1),
+        ("an approximation, halved first", approximation(1, 0.044_715), true, 1),
+        ("an approximation of another cube", approximation(1, 0.05), false, 1),
+    ];
+    for (what, (tensors, nodes), is_activation, steps) in cases {
+        let rules = match (is_activation, steps) {
+            (true, _) => vec![Rule::Activation],
+            (false, 1) => vec![Rule::Chain],
+            (false, _) => vec![],
+        };
+        check(Case { what, tensors, nodes, rules, steps, reason: "", within: Within::Of(4.0) });
+    }
+}
+
+#[test]
 fn what_nobody_reads_is_left_out() {
     let dead = || vec![x(0), v(1), v(2), x(3)];
     check(Case {
@@ -652,7 +729,7 @@ fn a_convolution_takes_what_follows() {
                     binary(Mode::Mul, 4, 5, 6),
                 ],
             ),
-            vec![Rule::Epilogue; 2],
+            vec![Rule::Activation, Rule::Epilogue, Rule::Epilogue],
             1,
             "",
         ),

@@ -1,0 +1,188 @@
+//! The rule "activation": element-wise functions that spell out an activation become it.
+//!
+//! `x · σ(β·x)` is a swish, `x · ½ · (1 + erf(x / √2))` a GELU, and with `tanh(√(2/π) · (x + 0.044715·x³))` for the error
+//! function its approximation, the factors in any order. What lies between is virtual, as large as `x`, and read by
+//! these nodes alone. Values between the nodes keep the precision of `f32` instead of being rounded to the type of a
+//! tensor that is no more, and an `x` of -∞ gives zero, the limit, where the functions one by one give NaN.
+
+use std::f32::consts::{FRAC_1_SQRT_2, SQRT_2};
+
+use hipdnn_schemas::{Graph, PointwiseMode, TensorUid};
+
+use super::epilogue::{constant, two};
+use super::{Remark, Rule};
+use crate::geometry::element;
+use crate::pointwise::{ComputeType, Function, Parameters, Program};
+use crate::work::{Elementwise, Input, Work};
+
+/// √(2/π)
+const TANH_SCALE: f32 = 0.797_884_6;
+
+/// Coefficient of x³ in the approximation of a GELU.
+const TANH_CUBE: f32 = 0.044_715;
+
+/// Rewrites the activation whose last node is that product. Works are those of single nodes.
+pub(super) fn apply(
+    graph: &Graph,
+    works: &mut [Option<Work>],
+    nodes: &mut [Vec<usize>],
+    remarks: &mut Vec<Remark>,
+    last: usize,
+) {
+    let Some(Work::Pointwise(product)) = &works[last] else { return };
+    let output = product.output;
+    let Some((activation, mut group)) = Matcher { graph, works }.activation(product) else { return };
+    group.push(last);
+    group.sort_unstable();
+    group.dedup();
+    let (x, function) = activation;
+    let dims = graph.tensor(output).dims();
+    let is_inner = |node: usize| {
+        let Some(Work::Pointwise(work)) = &works[node] else { return false };
+        let tensor = graph.tensor(work.output);
+        node == last
+            || tensor.is_virtual()
+                && tensor.dims() == dims
+                && element(tensor.data_type()).is_some()
+                && graph.consumers(work.output).iter().all(|reader| group.contains(reader))
+    };
+    if graph.tensor(x).dims() != dims || !group.iter().all(|node| is_inner(*node)) {
+        return;
+    }
+    group.iter().for_each(|node| works[*node] = None);
+    let program = Program::single(ComputeType::F32, function);
+    works[last] = Some(Work::Pointwise(Elementwise { program, inputs: vec![Input::Tensor(x)], output }));
+    nodes[last].clone_from(&group);
+    remarks.push(Remark { rule: Rule::Activation, nodes: group, refused: None });
+}
+
+struct Matcher<'a> {
+    graph: &'a Graph,
+    works: &'a [Option<Work>],
+}
+
+/// Operand of an activation, and its function.
+type Activation = (TensorUid, Function);
+
+impl Matcher<'_> {
+    /// The activation that ends with that product, and the other nodes that compute it.
+    fn activation(&self, product: &Elementwise) -> Option<(Activation, Vec<usize>)> {
+        let factors = operands(product, PointwiseMode::Mul)?;
+        self.swish(factors).or_else(|| self.gelu(factors))
+    }
+
+    fn swish(&self, factors: [TensorUid; 2]) -> Option<(Activation, Vec<usize>)> {
+        either(factors, |x, gate| {
+            let (node, work) = self.producer(gate)?;
+            let inner = operand(work, PointwiseMode::SigmoidFwd)?;
+            let (beta, mut nodes) = if inner == x { (1.0, vec![]) } else { self.scaled(inner, x)? };
+            nodes.push(node);
+            let parameters = Parameters { swish_beta: beta, ..Parameters::default() };
+            Some(((x, Function::new(PointwiseMode::SwishFwd, &parameters)?), nodes))
+        })
+    }
+
+    fn gelu(&self, factors: [TensorUid; 2]) -> Option<(Activation, Vec<usize>)> {
+        either(factors, |other, inner| {
+            let (node, work) = self.producer(inner)?;
+            let [a, b] = operands(work, PointwiseMode::Mul)?;
+            // One of the three is a half, one of the others x.
+            let [one, two] =
+                [[a, b, other], [a, other, b], [b, other, a]].into_iter().find_map(|[one, two, half]| {
+                    let is_half = self.number(half) == Some(0.5);
+                    is_half.then_some([one, two])
+                })?;
+            either([one, two], |x, sum| {
+                let (added, work) = self.producer(sum)?;
+                let (odd, _) = either(operands(work, PointwiseMode::Add)?, |odd, number| {
+                    (self.number(number)? == 1.0).then_some((odd, ()))
+                })?;
+                let (mode, mut nodes) = self.normal(odd, x).or_else(|| self.approximation(odd, x))?;
+                nodes.extend([added, node]);
+                Some(((x, Function::new(mode, &Parameters::default())?), nodes))
+            })
+        })
+    }
+
+    /// `erf(x / √2)`
+    fn normal(&self, odd: TensorUid, x: TensorUid) -> Option<(PointwiseMode, Vec<usize>)> {
+        let (node, work) = self.producer(odd)?;
+        let (scale, mut nodes) = self.scaled(operand(work, PointwiseMode::Erf)?, x)?;
+        nodes.push(node);
+        is_near(scale, FRAC_1_SQRT_2).then_some((PointwiseMode::GeluFwd, nodes))
+    }
+
+    /// `tanh(√(2/π) · (x + 0.044715·x³))`
+    fn approximation(&self, odd: TensorUid, x: TensorUid) -> Option<(PointwiseMode, Vec<usize>)> {
+        let (node, work) = self.producer(odd)?;
+        let argument = operand(work, PointwiseMode::TanhFwd)?;
+        let (scaled, work) = self.producer(argument)?;
+        let (sum, scale) = self.with_number(work, PointwiseMode::Mul)?;
+        let (added, work) = self.producer(sum)?;
+        let (tail, _) = either(operands(work, PointwiseMode::Add)?, |tail, base| (base == x).then_some((tail, ())))?;
+        let (multiplied, work) = self.producer(tail)?;
+        let (cube, coefficient) = self.with_number(work, PointwiseMode::Mul)?;
+        let (cubed, work) = self.producer(cube)?;
+        let (square, _) =
+            either(operands(work, PointwiseMode::Mul)?, |square, base| (base == x).then_some((square, ())))?;
+        let (squared, work) = self.producer(square)?;
+        let fits = operands(work, PointwiseMode::Mul)? == [x, x]
+            && is_near(scale, TANH_SCALE)
+            && is_near(coefficient, TANH_CUBE);
+        let nodes = vec![node, scaled, added, multiplied, cubed, squared];
+        fits.then_some((PointwiseMode::GeluApproxTanhFwd, nodes))
+    }
+
+    /// The number `value` is `x` times, and the node that multiplies.
+    fn scaled(&self, value: TensorUid, x: TensorUid) -> Option<(f32, Vec<usize>)> {
+        let (node, work) = self.producer(value)?;
+        let (base, number) = self.with_number(work, PointwiseMode::Mul).or_else(|| {
+            let [base, divisor] = operands(work, PointwiseMode::Div)?;
+            // Of √2 exactly the number that is multiplied with instead: its reciprocal has another last digit.
+            let divisor = self.number(divisor)?;
+            Some((base, if is_near(divisor, SQRT_2) { FRAC_1_SQRT_2 } else { divisor.recip() }))
+        })?;
+        (base == x).then_some((number, vec![node]))
+    }
+
+    /// The operand of a commutative function whose other one is a number, and that.
+    fn with_number(&self, work: &Elementwise, mode: PointwiseMode) -> Option<(TensorUid, f32)> {
+        either(operands(work, mode)?, |operand, number| Some((operand, self.number(number)?)))
+    }
+
+    fn number(&self, uid: TensorUid) -> Option<f32> {
+        constant(self.graph.tensor(uid))
+    }
+
+    /// The element-wise function that computes a tensor.
+    fn producer(&self, uid: TensorUid) -> Option<(usize, &Elementwise)> {
+        let node = self.graph.producer(uid)?;
+        match &self.works[node] {
+            Some(Work::Pointwise(work)) => Some((node, work)),
+            _ => None,
+        }
+    }
+}
+
+/// The operands of a function of two.
+fn operands(work: &Elementwise, mode: PointwiseMode) -> Option<[TensorUid; 2]> {
+    (work.single()?.mode() == mode).then(|| two(&work.inputs)).flatten()
+}
+
+/// The operand of a function of one.
+fn operand(work: &Elementwise, mode: PointwiseMode) -> Option<TensorUid> {
+    match work.inputs[..] {
+        [Input::Tensor(uid)] if work.single()?.mode() == mode => Some(uid),
+        _ => None,
+    }
+}
+
+/// What `of` makes of two operands in one order or the other.
+fn either<T, R>([a, b]: [TensorUid; 2], of: impl Fn(TensorUid, TensorUid) -> Option<(T, R)>) -> Option<(T, R)> {
+    of(a, b).or_else(|| of(b, a))
+}
+
+/// True for numbers that differ in their last two digits at most.
+fn is_near(a: f32, b: f32) -> bool {
+    (a - b).abs() <= 2.0 * f32::EPSILON * b.abs()
+}
