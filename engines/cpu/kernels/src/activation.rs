@@ -354,8 +354,8 @@ impl Kernel for FallingExponential {
 }
 
 /// Computes what [`falling_exponential_row`] does where `y` is one value for each of as many parts of the row as there are
-/// sums, and adds the results of each part to its sum: in `f64`, but for the first addition of two. The order of a sum follows
-/// from the length of a part.
+/// sums, and adds the results of each part to its sum: in `f64`, but for the additions of up to four. The order of a sum
+/// follows from the length of a part.
 ///
 /// # Safety
 /// As [`Row`] says; a value `y` can be read for each sum.
@@ -377,46 +377,75 @@ impl Kernel for FallingSums<'_> {
         let constants = std::hint::black_box(&FALLING);
         let lanes = self.row.len / self.sums.len().max(1);
         for (part, sum) in self.sums.iter_mut().enumerate() {
-            let Row { from, to, len } = self.row.part(part * lanes, lanes);
+            let row = self.row.part(part * lanes, lanes);
             let mut sums = [s.splat_wide(0.0); 2];
             let mut at = 0;
             // SAFETY: so many values are left in the part of the row, and there is a `y` for each, which who computes them
-            // vouches for; each value is read before its place is written.
+            // vouches for.
             unsafe {
                 let y = s.splat(self.y.add(part).read());
-                while at + TOGETHER * S::LANES <= len {
-                    let mut values = [y; TOGETHER];
-                    for (i, value) in values.iter_mut().enumerate() {
-                        *value = s.sub(s.load(from.add(at + i * S::LANES)), y);
-                    }
+                while at + TOGETHER * S::LANES <= lanes {
                     // What follows the row in memory is read next.
                     for line in (0..TOGETHER * S::LANES).step_by(LINE) {
-                        s.prefetch(from.wrapping_add(at + self.row.len + line));
+                        s.prefetch(row.from.wrapping_add(at + self.row.len + line));
                     }
-                    values = falling_exps(s, values, constants);
-                    for (i, value) in values.into_iter().enumerate() {
-                        s.store(to.add(at + i * S::LANES), value);
-                    }
-                    let [a, b, c, d] = values;
-                    sums = add_widened(s, add_widened(s, sums, s.add(a, b)), s.add(c, d));
+                    let values = falling_vectors(s, row.part(at, TOGETHER * S::LANES), y, constants);
+                    sums = add_widened(s, sums, sum_of_vectors::<S, TOGETHER>(s, values));
                     at += TOGETHER * S::LANES;
                 }
-                while at + S::LANES <= len {
-                    let [value] = falling_exps(s, [s.sub(s.load(from.add(at)), y)], constants);
-                    s.store(to.add(at), value);
-                    sums = add_widened(s, sums, value);
-                    at += S::LANES;
-                }
-                if at < len {
-                    let mask = s.mask(first(len - at));
-                    let x = s.load_masked(mask, from.add(at));
-                    let [value] = falling_exps(s, [s.sub(x, y)], constants);
-                    s.store_first(len - at, to.add(at), value);
-                    sums = add_widened(s, sums, s.select(mask, value, s.splat(0.0)));
+                let rest = row.part(at, lanes - at);
+                if let Some(values) = match rest.len.div_ceil(S::LANES) {
+                    0 => None,
+                    1 => Some(sum_of_vectors::<S, 1>(s, falling_vectors(s, rest, y, constants))),
+                    2 => Some(sum_of_vectors::<S, 2>(s, falling_vectors(s, rest, y, constants))),
+                    3 => Some(sum_of_vectors::<S, 3>(s, falling_vectors(s, rest, y, constants))),
+                    _ => Some(sum_of_vectors::<S, TOGETHER>(s, falling_vectors(s, rest, y, constants))),
+                } {
+                    sums = add_widened(s, sums, values);
                 }
             }
             *sum += total(s, sums);
         }
+    }
+}
+
+/// Computes `eˣ⁻ʸ` of a row of `N` vectors, of which the last one may have fewer lanes: zero in others of its result.
+///
+/// # Safety
+/// As [`Row`] says.
+#[inline(always)]
+unsafe fn falling_vectors<S: Simd, const N: usize>(s: S, row: Row, y: S::V, constants: &Constants) -> [S::V; N] {
+    let last = (N - 1) * S::LANES;
+    let lanes = row.len - last;
+    let mask = s.mask(first(lanes));
+    let mut values = [y; N];
+    // SAFETY: the caller's promise: `N - 1` whole vectors and so many lanes; each value is read before its place is written.
+    unsafe {
+        for (i, value) in values[..N - 1].iter_mut().enumerate() {
+            *value = s.sub(s.load(row.from.add(i * S::LANES)), y);
+        }
+        values[N - 1] = s.sub(s.load_masked(mask, row.from.add(last)), y);
+        values = falling_exps(s, values, constants);
+        for (i, value) in values[..N - 1].iter().enumerate() {
+            s.store(row.to.add(i * S::LANES), *value);
+        }
+        s.store_first(lanes, row.to.add(last), values[N - 1]);
+    }
+    values[N - 1] = s.select(mask, values[N - 1], s.splat(0.0));
+    values
+}
+
+/// Sum of up to four vectors, in pairs.
+#[inline(always)]
+fn sum_of_vectors<S: Simd, const N: usize>(s: S, values: [S::V; N]) -> S::V {
+    let mut sum = values[0];
+    if N > 1 {
+        sum = s.add(sum, values[1]);
+    }
+    match N {
+        3 => s.add(sum, values[2]),
+        4 => s.add(sum, s.add(values[2], values[3])),
+        _ => sum,
     }
 }
 
@@ -1061,8 +1090,8 @@ mod tests {
             for (group, sum) in sums.iter().enumerate() {
                 let results = &alone[group * len..(group + 1) * len];
                 let want = results.iter().map(|value| f64::from(*value)).sum::<f64>() + [0.0, 1.0, 0.0][group];
-                // Additions of two are rounded to `f32`.
-                let bound = want * (2f64.powi(-24) + len as f64 * f64::EPSILON);
+                // Sums of four are rounded to `f32` twice.
+                let bound = want * (2f64.powi(-23) + len as f64 * f64::EPSILON);
                 assert!((sum - want).abs() <= bound, "{isa} {len}, group {group}: expected {want}, got {sum}");
             }
             for (place, value) in [(0, f32::NAN), (len / 2, f32::NEG_INFINITY), (len - 1, f32::NAN)] {

@@ -315,7 +315,9 @@ impl PointwiseKernel {
     /// # Safety
     /// As [`PointwiseKernel::run`]; the program is the kernel's.
     unsafe fn run_direct(&self, isa: Isa, pool: &Pool, direct: &Direct, inputs: &[*const u8], output: *mut u8) {
-        self.chunks(pool, DIRECT_ROW, direct.rows(), inputs, output, |addresses, chunk, slots: &mut [f32]| {
+        // Without rows of its own there is nothing that the first cache has to hold.
+        let most = if direct.rows() == 0 { PER_UNIT } else { DIRECT_ROW };
+        self.chunks(pool, most, direct.rows(), inputs, output, |addresses, chunk, slots: &mut [f32]| {
             let (offset, _, stride) = self.place(&self.output.strides, chunk.row);
             let to = addresses.output.cast::<f32>().wrapping_add(offset + chunk.start * stride);
             let address = |input: usize| {
@@ -326,7 +328,7 @@ impl PointwiseKernel {
             // stride throughout, as the output has.
             unsafe {
                 let load = |input: usize, values: &mut [f32]| self.load(isa, addresses, input, chunk, values);
-                if let Some(values) = direct.run(isa, (slots, DIRECT_ROW, chunk.len), load, address, to) {
+                if let Some(values) = direct.run(isa, (slots, most, chunk.len), load, address, to) {
                     let first = offset + chunk.start * stride;
                     f32::store(self.output.storage, isa, values, addresses.output, first, stride);
                 }
