@@ -90,8 +90,8 @@ enum Copying {
     Lines,
 }
 
-/// Values of a line that is copied with others: of shorter ones many are one row, longer ones are worth a call each.
-const LINES: RangeInclusive<usize> = 8..=512;
+/// Values of a line that is copied with others: of shorter ones many are one row, longer ones are more than a thread takes at a time.
+const LINES: RangeInclusive<usize> = 8..=PER_UNIT;
 
 /// Kernel of a pointwise program over strided tensors.
 #[derive(Clone, Debug)]
