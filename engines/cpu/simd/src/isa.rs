@@ -177,6 +177,23 @@ pub trait Kernel {
 /// Maximum number of lanes of any set.
 pub const MAX_LANES: usize = 16;
 
+/// Lanes of three vectors in another order: each comes from the place that `from` gives of its own, places counted on from
+/// vector to vector.
+#[inline(always)]
+fn rearranged<S: Simd>(s: S, vectors: [S::V; 3], from: impl Fn(usize) -> usize) -> [S::V; 3] {
+    let (mut before, mut after) = ([0f32; 3 * MAX_LANES], [0f32; 3 * MAX_LANES]);
+    // SAFETY: the arrays have as many values as three of the widest vectors.
+    unsafe {
+        for (i, vector) in vectors.into_iter().enumerate() {
+            s.store(before.as_mut_ptr().add(i * S::LANES), vector);
+        }
+        for place in 0..3 * S::LANES {
+            after[place] = before[from(place)];
+        }
+        [0, 1, 2].map(|i| s.load(after.as_ptr().add(i * S::LANES)))
+    }
+}
+
 /// The vector operations kernels are written in; lane `i` of a mask is bit `i` of its `u32`.
 pub trait Simd: Copy + Send + Sync + 'static {
     /// A vector of `LANES` `f32` values.
@@ -246,6 +263,18 @@ pub trait Simd: Copy + Send + Sync + 'static {
     fn zip(self, a: Self::V, b: Self::V) -> (Self::V, Self::V);
     /// Deinterleaves the lanes of `a` followed by `b`: the even and the odd ones.
     fn unzip(self, a: Self::V, b: Self::V) -> (Self::V, Self::V);
+
+    /// Interleaves the lanes of three vectors: `a₀ b₀ c₀ a₁ b₁ c₁ …`.
+    #[inline(always)]
+    fn zip_three(self, parts: [Self::V; 3]) -> [Self::V; 3] {
+        rearranged(self, parts, |place| place % 3 * Self::LANES + place / 3)
+    }
+    /// Deinterleaves the lanes of three vectors that follow each other: those from the first one on, from the second, from the
+    /// third, every third one.
+    #[inline(always)]
+    fn unzip_three(self, whole: [Self::V; 3]) -> [Self::V; 3] {
+        rearranged(self, whole, |place| place % Self::LANES * 3 + place / Self::LANES)
+    }
 
     /// Wide vector with `value` in all lanes.
     fn splat_wide(self, value: f64) -> Self::W;
@@ -683,9 +712,9 @@ mod tests {
         }
     }
 
-    /// Compares stores of the first lanes, and transposed squares, with loops over lanes.
-    struct FirstLanesAndSquares;
-    impl Kernel for FirstLanesAndSquares {
+    /// Compares stores of the first lanes, transposed squares, and three interleaved vectors with loops over lanes.
+    struct FirstLanesSquaresAndThrees;
+    impl Kernel for FirstLanesSquaresAndThrees {
         type Output = ();
         #[inline(always)]
         fn run<S: Simd>(self, s: S) {
@@ -710,6 +739,22 @@ mod tests {
                 unsafe { s.store(values.as_mut_ptr(), vector) };
                 for (row, value) in values.into_iter().take(S::LANES).enumerate() {
                     assert_eq!(value, (row * MAX_LANES + column) as f32, "row {row}, column {column}");
+                }
+            }
+            let numbers: [f32; 3 * MAX_LANES] = std::array::from_fn(|place| place as f32);
+            // SAFETY: the array has as many values as three of the widest vectors.
+            let whole = [0, 1, 2].map(|i| unsafe { s.load(numbers.as_ptr().add(i * S::LANES)) });
+            let zipped = |place: usize| place % 3 * S::LANES + place / 3;
+            let unzipped = |place: usize| place % S::LANES * 3 + place / S::LANES;
+            let cases: [(_, &dyn Fn(usize) -> usize); 2] =
+                [(s.zip_three(whole), &zipped), (s.unzip_three(whole), &unzipped)];
+            for (vectors, from) in cases {
+                for (i, vector) in vectors.into_iter().enumerate() {
+                    let mut values = [OLD; MAX_LANES];
+                    // SAFETY: the array has `MAX_LANES` values.
+                    unsafe { s.store(values.as_mut_ptr(), vector) };
+                    let expected: Vec<f32> = (0..S::LANES).map(|lane| from(i * S::LANES + lane) as f32).collect();
+                    assert_eq!(values[..S::LANES], expected, "vector {i} of three");
                 }
             }
         }
@@ -756,7 +801,7 @@ mod tests {
     fn masks_of_halves_name_any_lane() {
         for isa in Isa::available() {
             isa.run(MaskedHalves);
-            isa.run(FirstLanesAndSquares);
+            isa.run(FirstLanesSquaresAndThrees);
         }
     }
 

@@ -116,6 +116,46 @@ impl Simd for Avx512 {
             let odd = _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
             (_mm512_permutex2var_ps(a, even, b), _mm512_permutex2var_ps(a, odd, b))
         };
+        zip_three(parts: [__m512; 3]) -> [__m512; 3] = {
+            // Lane `place` of the result is lane `place / 3` of part `place % 3`.
+            let [a, b, c] = parts;
+            [
+                _mm512_permutex2var_ps(
+                    _mm512_permutex2var_ps(a, _mm512_setr_epi32(0, 16, 0, 1, 17, 0, 2, 18, 0, 3, 19, 0, 4, 20, 0, 5), b),
+                    _mm512_setr_epi32(0, 1, 16, 3, 4, 17, 6, 7, 18, 9, 10, 19, 12, 13, 20, 15),
+                    c,
+                ),
+                _mm512_permutex2var_ps(
+                    _mm512_permutex2var_ps(b, _mm512_setr_epi32(5, 21, 0, 6, 22, 0, 7, 23, 0, 8, 24, 0, 9, 25, 0, 10), c),
+                    _mm512_setr_epi32(0, 1, 22, 3, 4, 23, 6, 7, 24, 9, 10, 25, 12, 13, 26, 15),
+                    a,
+                ),
+                _mm512_permutex2var_ps(
+                    _mm512_permutex2var_ps(c, _mm512_setr_epi32(10, 27, 0, 11, 28, 0, 12, 29, 0, 13, 30, 0, 14, 31, 0, 15), a),
+                    _mm512_setr_epi32(0, 1, 27, 3, 4, 28, 6, 7, 29, 9, 10, 30, 12, 13, 31, 15),
+                    b,
+                ),
+            ]
+        };
+        unzip_three(whole: [__m512; 3]) -> [__m512; 3] = {
+            // Lane `lane` of part `part` is at place `3·lane + part` of the three vectors.
+            let [a, b, c] = whole;
+            let two = [
+                _mm512_setr_epi32(0, 3, 6, 9, 12, 15, 18, 21, 24, 27, 30, 0, 0, 0, 0, 0),
+                _mm512_setr_epi32(1, 4, 7, 10, 13, 16, 19, 22, 25, 28, 31, 0, 0, 0, 0, 0),
+                _mm512_setr_epi32(2, 5, 8, 11, 14, 17, 20, 23, 26, 29, 0, 0, 0, 0, 0, 0),
+            ];
+            let three = [
+                _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 17, 20, 23, 26, 29),
+                _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 18, 21, 24, 27, 30),
+                _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 19, 22, 25, 28, 31),
+            ];
+            [
+                _mm512_permutex2var_ps(_mm512_permutex2var_ps(a, two[0], b), three[0], c),
+                _mm512_permutex2var_ps(_mm512_permutex2var_ps(a, two[1], b), three[1], c),
+                _mm512_permutex2var_ps(_mm512_permutex2var_ps(a, two[2], b), three[2], c),
+            ]
+        };
         select(mask: __mmask16, yes: __m512, no: __m512) -> __m512 = _mm512_mask_blend_ps(mask, no, yes);
         max_bits(a: __m512, b: __m512) -> __m512 =
             _mm512_castsi512_ps(_mm512_max_epu32(_mm512_castps_si512(a), _mm512_castps_si512(b)));
