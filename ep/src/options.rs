@@ -92,14 +92,14 @@ pub const KEYS: &[(&str, &str)] = &[
     (
         "dump_graphs",
         "directory to which each hipDNN graph is written, as `<its first node>.hipdnn.bin`; of programs for \
-         free extents when they are built (with the first run of such inputs, or with the session for a batch of one if \
-         only the batch is free), with the extents of the first such input in the name",
+         free extents when they are built (with the first run of such inputs, or, but for GPUs, with the session for \
+         a batch of one if only the batch is free), with the extents of the first such input in the name",
     ),
     (
         "dump_ir",
         "directory to which every stage of each program is written as MLIR text, as `<its first node>.<stage>.mlir`; \
-         of programs for free extents when they are built (with the first run of such inputs, or with the session for \
-         a batch of one if only the batch is free), with the extents of such inputs in the name",
+         of programs for free extents when they are built (with the first run of such inputs, or, but for GPUs, with the \
+         session for a batch of one if only the batch is free), with the extents of such inputs in the name",
     ),
     (
         "threads",

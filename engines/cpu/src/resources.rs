@@ -47,13 +47,10 @@ pub fn get() -> Resources {
 }
 
 impl Shared {
-    /// Pool of `threads` threads. One that no plan uses any more is kept for the next, until a pool of another size is
-    /// wanted: a process that tries many sizes has the threads of those in use, and of one more.
+    /// Pool of `threads` threads. One that no plan uses any more is kept for the next plan: if that wants another size, it ends.
     pub fn pool(&self, threads: usize) -> Arc<Pool> {
         let mut pools = lock(&self.pools);
-        if !pools.contains_key(&threads) {
-            pools.retain(|_, pool| Arc::strong_count(pool) > 1);
-        }
+        pools.retain(|size, pool| *size == threads || Arc::strong_count(pool) > 1);
         Arc::clone(pools.entry(threads).or_insert_with(|| Arc::new(Pool::new(threads))))
     }
 
@@ -178,8 +175,11 @@ mod tests {
         let used = shared.pool(2);
         let unused = Arc::downgrade(&shared.pool(3));
         assert!(Arc::ptr_eq(&unused.upgrade().expect("it is kept for the next plan"), &shared.pool(3)));
-        shared.pool(4);
-        assert!(unused.upgrade().is_none(), "expected its threads to end, got an idle pool");
+        for other in [2, 4] {
+            let unused = Arc::downgrade(&shared.pool(3));
+            shared.pool(other);
+            assert!(unused.upgrade().is_none(), "expected its threads to end, got an idle pool beside one of {other}");
+        }
         assert!(Arc::ptr_eq(&used, &shared.pool(2)));
     }
 }

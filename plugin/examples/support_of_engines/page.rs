@@ -333,7 +333,9 @@ Any connected graph of the nodes above is taken.
 HIPDNN_RS_CPU_ENGINE: where a pointwise node is the only reader of a convolution's virtual result (or of what was fused with it
 so far) and its own result is as large and of type float, half or bfloat16, it is computed in the convolution's own pass:
 activations, abs and neg; add, sub and mul with any operand that broadcasts; div, max and min with a scalar fixed in the
-graph; and x · sigmoid(x) as two nodes. Everything else is a step of its own, with its operands in the workspace.
+graph. Nodes that spell out a swish or a GELU are that one function, there and elsewhere. Pointwise nodes behind each other, and
+behind a matmul, are one pass; reductions and pointwise nodes that go through the same groups are one kernel. Everything else is
+a step of its own, with its operands in the workspace.
 
 HIPDNN_RS_GPU_ENGINE: pointwise nodes, and batch normalisations by given statistics, whose results between them are virtual, as
 large as the last one's, and of type float, half or bfloat16 become one kernel, whatever their modes. A convolution before

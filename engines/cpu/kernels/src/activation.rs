@@ -4,7 +4,7 @@
 //! result (tested against f64); results below the smallest normal number may be zero.
 
 use super::sums::{add_widened, total};
-use hipdnn_cpu_simd::isa::{Isa, Kernel, MAX_LANES, Simd, first};
+use hipdnn_cpu_simd::isa::{EXPONENT, Isa, Kernel, MAX_LANES, Simd, WHOLE, first};
 
 /// An activation with its parameters.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -380,8 +380,8 @@ impl Kernel for FallingSums<'_> {
             let row = self.row.part(part * lanes, lanes);
             let mut sums = [s.splat_wide(0.0); 2];
             let mut at = 0;
-            // SAFETY: so many values are left in the part of the row, and there is a `y` for each, which who computes them
-            // vouches for.
+            // SAFETY: who computes the row vouches for its values and for a `y` for each part. Each call gets a row of as many
+            // vectors as it takes: `TOGETHER` whole ones, or what is left of the part, which is divided by their lanes.
             unsafe {
                 let y = s.splat(self.y.add(part).read());
                 while at + TOGETHER * S::LANES <= lanes {
@@ -412,14 +412,15 @@ impl Kernel for FallingSums<'_> {
 /// Computes `eˣ⁻ʸ` of a row of `N` vectors, of which the last one may have fewer lanes: zero in others of its result.
 ///
 /// # Safety
-/// As [`Row`] says.
+/// As [`Row`] says; the row has more values than `N - 1` vectors have lanes, and no more than `N` have.
 #[inline(always)]
 unsafe fn falling_vectors<S: Simd, const N: usize>(s: S, row: Row, y: S::V, constants: &Constants) -> [S::V; N] {
     let last = (N - 1) * S::LANES;
     let lanes = row.len - last;
     let mask = s.mask(first(lanes));
     let mut values = [y; N];
-    // SAFETY: the caller's promise: `N - 1` whole vectors and so many lanes; each value is read before its place is written.
+    // SAFETY: the caller's promise: the row has `N - 1` whole vectors and `lanes` values, of which each is read before its place
+    // is written.
     unsafe {
         for (i, value) in values[..N - 1].iter_mut().enumerate() {
             *value = s.sub(s.load(row.from.add(i * S::LANES)), y);
@@ -702,13 +703,6 @@ fn polynomial<S: Simd, const N: usize>(s: S, x: S::V, c: [f32; N]) -> S::V {
     }
     sum
 }
-
-/// Adding this rounds to a whole number, which the lowest bits then are: one and a half times the number from which on the
-/// last digit is one.
-const WHOLE: f32 = 12_582_912.0;
-
-/// [`WHOLE`] with the bias of exponents: the lowest bits of its sum with `n` are the exponent of 2ⁿ.
-const EXPONENT: f32 = WHOLE + 127.0;
 
 /// `-ln 2` in two parts, of which the first has few digits.
 const LN_2: (f32, f32) = (-0.693_359_4, 2.121_944_4e-4);
@@ -1073,7 +1067,9 @@ mod tests {
     #[test]
     fn sums_of_exponentials_are_those_of_their_results() {
         const GROUPS: usize = 3;
-        for (isa, len) in Isa::of_vectors().flat_map(|isa| [1, 7, 8, 20, 31, 32, 64, 77, 1030].map(|len| (isa, len))) {
+        for (isa, len) in Isa::of_vectors()
+            .flat_map(|isa| [1, 7, 8, 20, 31, 32, 33, 48, 49, 63, 64, 77, 100, 127, 1030].map(|len| (isa, len)))
+        {
             let x: Vec<f32> = (0..GROUPS * len).map(|i| ((i * 37 % 101) as f32 - 101.0) * 0.97).collect();
             let y = [0.0f32, 2.5, 60.0];
             let (mut alone, mut got) = (x.clone(), vec![7f32; GROUPS * len + 1]);

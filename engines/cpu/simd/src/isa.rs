@@ -177,21 +177,28 @@ pub trait Kernel {
 /// Maximum number of lanes of any set.
 pub const MAX_LANES: usize = 16;
 
+/// Adding this rounds to a whole number, which the lowest bits then are: one and a half times the number from which on the
+/// last digit is one.
+pub const WHOLE: f32 = 12_582_912.0;
+
+/// [`WHOLE`] with the bias of exponents: the lowest bits of its sum with `n` are the exponent of 2ⁿ, for
+/// [`Simd::exponent`].
+pub const EXPONENT: f32 = WHOLE + 127.0;
+
 /// Lanes of three vectors in another order: each comes from the place that `from` gives of its own, places counted on from
 /// vector to vector.
 #[inline(always)]
 fn rearranged<S: Simd>(s: S, vectors: [S::V; 3], from: impl Fn(usize) -> usize) -> [S::V; 3] {
     let (mut before, mut after) = ([0f32; 3 * MAX_LANES], [0f32; 3 * MAX_LANES]);
-    // SAFETY: the arrays have as many values as three of the widest vectors.
-    unsafe {
-        for (i, vector) in vectors.into_iter().enumerate() {
-            s.store(before.as_mut_ptr().add(i * S::LANES), vector);
-        }
-        for place in 0..3 * S::LANES {
-            after[place] = before[from(place)];
-        }
-        [0, 1, 2].map(|i| s.load(after.as_ptr().add(i * S::LANES)))
+    for (i, vector) in vectors.into_iter().enumerate() {
+        // SAFETY: the array has as many values as three of the widest vectors.
+        unsafe { s.store(before.as_mut_ptr().add(i * S::LANES), vector) };
     }
+    for place in 0..3 * S::LANES {
+        after[place] = before[from(place)];
+    }
+    // SAFETY: the array has as many values as three of the widest vectors.
+    [0, 1, 2].map(|i| unsafe { s.load(after.as_ptr().add(i * S::LANES)) })
 }
 
 /// The vector operations kernels are written in; lane `i` of a mask is bit `i` of its `u32`.
@@ -230,9 +237,7 @@ pub trait Simd: Copy + Send + Sync + 'static {
     /// `a · 2ⁿ` for whole numbers `n` from -252 to 252, rounded once where it is a normal number.
     #[inline(always)]
     fn scale(self, a: Self::V, n: Self::V) -> Self::V {
-        // A sum with this has in its lowest bits the exponent of a power of two: one and a half times the number from
-        // which on the last digit is one, with the bias of exponents.
-        let exponent = self.splat(12_582_912.0 + 127.0);
+        let exponent = self.splat(EXPONENT);
         // Two factors, as 2ⁿ itself may be out of range.
         let half = self.fma(n, self.splat(0.5), exponent);
         let rest = self.add(self.sub(n, self.sub(half, exponent)), exponent);
@@ -556,7 +561,14 @@ mod tests {
                 }
             });
             put("scale", &|i| s.scale(at(&b, i), at(&n, i)));
-            put("exponent", &|i| s.exponent(s.add(at(&n, i), s.splat(12_582_912.0 + 127.0))));
+            // Powers that are no numbers of their own, of values that bring them back into range.
+            let (far, back): (Vec<f32>, Vec<f32>) = (0..64)
+                .map(|i| {
+                    [(252.0, 1.5e-38), (-252.0, 2.5e38), (200.0, -1.25e-30), (-180.0, 3e30), (128.0, 1e-38)][i % 5]
+                })
+                .unzip();
+            put("scale by far", &|i| s.scale(at(&back, i), at(&far, i)));
+            put("exponent", &|i| s.exponent(s.add(at(&n, i), s.splat(EXPONENT))));
             put("select", &|i| s.select(s.lt(at(&a, i), at(&b, i)), at(&a, i), s.splat(9.0)));
             put("nan", &|i| s.select(s.nan(s.sub(at(&a, i), at(&a, i))), s.splat(1.0), s.splat(0.0)));
             put("unzip of zip", &|i| {
@@ -683,9 +695,12 @@ mod tests {
             for i in 0..20_000u32 {
                 let random = |k: u32| i.wrapping_mul(16).wrapping_add(k).wrapping_mul(2_654_435_761);
                 // Fractions of any bits; powers whose quotients stay normal.
-                let value = |bits: u32, power: u32| f32::from_bits(bits >> 9 | (127 - 40 + power % 80) << 23);
-                let a: [f32; MAX_LANES] = std::array::from_fn(|lane| value(random(lane as u32), i));
-                let b: [f32; MAX_LANES] = std::array::from_fn(|lane| value(random(!lane as u32), i / 80));
+                let value = |bits: u32, power: u32| f32::from_bits(bits >> 9 | (127u32.wrapping_add(power)) << 23);
+                let power = i % 248;
+                let a: [f32; MAX_LANES] =
+                    std::array::from_fn(|lane| value(random(lane as u32), (power / 2).wrapping_sub(62)));
+                let b: [f32; MAX_LANES] =
+                    std::array::from_fn(|lane| value(random(!lane as u32), power.wrapping_sub(124)));
                 let mut got = [0f32; MAX_LANES];
                 // SAFETY: the arrays have `MAX_LANES` values.
                 unsafe { s.store(got.as_mut_ptr(), s.quotient(s.load(a.as_ptr()), s.load(b.as_ptr()))) };
@@ -741,21 +756,29 @@ mod tests {
                     assert_eq!(value, (row * MAX_LANES + column) as f32, "row {row}, column {column}");
                 }
             }
-            let numbers: [f32; 3 * MAX_LANES] = std::array::from_fn(|place| place as f32);
-            // SAFETY: the array has as many values as three of the widest vectors.
-            let whole = [0, 1, 2].map(|i| unsafe { s.load(numbers.as_ptr().add(i * S::LANES)) });
-            let zipped = |place: usize| place % 3 * S::LANES + place / 3;
-            let unzipped = |place: usize| place % S::LANES * 3 + place / S::LANES;
-            let cases: [(_, &dyn Fn(usize) -> usize); 2] =
-                [(s.zip_three(whole), &zipped), (s.unzip_three(whole), &unzipped)];
-            for (vectors, from) in cases {
-                for (i, vector) in vectors.into_iter().enumerate() {
-                    let mut values = [OLD; MAX_LANES];
-                    // SAFETY: the array has `MAX_LANES` values.
-                    unsafe { s.store(values.as_mut_ptr(), vector) };
-                    let expected: Vec<f32> = (0..S::LANES).map(|lane| from(i * S::LANES + lane) as f32).collect();
-                    assert_eq!(values[..S::LANES], expected, "vector {i} of three");
+            let part = |part: usize, lane: usize| (100 * part + lane) as f32;
+            let parts: [[f32; MAX_LANES]; 3] = std::array::from_fn(|of| std::array::from_fn(|lane| part(of, lane)));
+            let mut interleaved = [OLD; 3 * MAX_LANES];
+            for lane in 0..S::LANES {
+                for of in 0..3 {
+                    interleaved[3 * lane + of] = part(of, lane);
                 }
+            }
+            let (mut zipped, mut unzipped) = ([OLD; 3 * MAX_LANES], [[OLD; MAX_LANES]; 3]);
+            // SAFETY: the arrays have as many values as one or three of the widest vectors.
+            unsafe {
+                let loaded = [0, 1, 2].map(|of| s.load(parts[of].as_ptr()));
+                for (i, vector) in s.zip_three(loaded).into_iter().enumerate() {
+                    s.store(zipped.as_mut_ptr().add(i * S::LANES), vector);
+                }
+                let loaded = [0, 1, 2].map(|i| s.load(interleaved.as_ptr().add(i * S::LANES)));
+                for (of, vector) in s.unzip_three(loaded).into_iter().enumerate() {
+                    s.store(unzipped[of].as_mut_ptr(), vector);
+                }
+            }
+            assert_eq!(zipped, interleaved);
+            for (got, want) in unzipped.iter().zip(&parts) {
+                assert_eq!(got[..S::LANES], want[..S::LANES]);
             }
         }
     }

@@ -1,16 +1,22 @@
-//! The rule "activation": element-wise functions that spell out an activation become it.
+//! The rule "activation": a decomposed activation becomes one function.
 //!
-//! `x · σ(β·x)` is a swish, `x · ½ · (1 + erf(x / √2))` a GELU, and with `tanh(√(2/π) · (x + 0.044715·x³))` for the error
-//! function its approximation, the factors in any order. What lies between is virtual, as large as `x`, and read by
-//! these nodes alone. Values between the nodes keep the precision of `f32` instead of being rounded to the type of a
-//! tensor that is no more, and an `x` of -∞ gives zero, the limit, where the functions one by one give NaN.
+//! `x · σ(x)`, or with a scaled `x` in the sigmoid, is a swish; `x · (erf(x / √2) + 1) · ½` a GELU, and with
+//! `tanh((x + (x·x)·x·0.044715) · √(2/π))` for the error function its approximation. Factors and summands may come in any order, and
+//! the three factors of a GELU be associated either way; numbers are scalars of the graph and precise to two digits of
+//! `f32`. What lies between is virtual, as large as `x`, and read by these nodes alone.
+//!
+//! Values between the nodes keep the precision of `f32`, and an infinite `x` whose weight is zero gives zero, its limit, where
+//! the functions one by one give NaN.
+//!
+//! Behind a convolution the rule comes before the one for its epilogue, which has activations; elsewhere behind the one
+//! for rows, whose kernels have the functions.
 
 use std::f32::consts::{FRAC_1_SQRT_2, SQRT_2};
 
 use hipdnn_schemas::{Graph, PointwiseMode, TensorUid};
 
 use super::epilogue::{constant, two};
-use super::{Remark, Rule};
+use super::{Readers, Remark, Rule};
 use crate::geometry::element;
 use crate::pointwise::{ComputeType, Function, Parameters, Program};
 use crate::work::{Elementwise, Input, Work};
@@ -21,47 +27,54 @@ const TANH_SCALE: f32 = 0.797_884_6;
 /// Coefficient of x³ in the approximation of a GELU.
 const TANH_CUBE: f32 = 0.044_715;
 
-/// Rewrites the activation whose last node is that product. Works are those of single nodes.
+/// Number of element-wise functions between a convolution and an activation that its epilogue may have.
+const MAX_BETWEEN: usize = 8;
+
+/// Fuses the activation whose last node is that product; if `of_convolutions`, only one that may join a convolution's
+/// epilogue.
 pub(super) fn apply(
     graph: &Graph,
     works: &mut [Option<Work>],
     nodes: &mut [Vec<usize>],
+    readers: &Readers,
     remarks: &mut Vec<Remark>,
-    last: usize,
+    (last, of_convolutions): (usize, bool),
 ) {
     let Some(Work::Pointwise(product)) = &works[last] else { return };
-    let output = product.output;
-    let Some((activation, mut group)) = Matcher { graph, works }.activation(product) else { return };
+    let matcher = Matcher { graph, works, readers };
+    let Some(((x, function), mut group)) = matcher.activation(product) else { return };
     group.push(last);
     group.sort_unstable();
-    group.dedup();
-    let (x, function) = activation;
-    let dims = graph.tensor(output).dims();
-    let is_inner = |node: usize| {
-        let Some(Work::Pointwise(work)) = &works[node] else { return false };
-        let tensor = graph.tensor(work.output);
-        node == last
-            || tensor.is_virtual()
-                && tensor.dims() == dims
-                && element(tensor.data_type()).is_some()
-                && graph.consumers(work.output).iter().all(|reader| group.contains(reader))
-    };
-    if graph.tensor(x).dims() != dims || !group.iter().all(|node| is_inner(*node)) {
+    if of_convolutions && !matcher.follows_convolution(x, &group, MAX_BETWEEN) {
         return;
     }
-    group.iter().for_each(|node| works[*node] = None);
-    let program = Program::single(ComputeType::F32, function);
-    works[last] = Some(Work::Pointwise(Elementwise { program, inputs: vec![Input::Tensor(x)], output }));
-    nodes[last].clone_from(&group);
-    remarks.push(Remark { rule: Rule::Activation, nodes: group, refused: None });
+    let output = product.output;
+    let refused = match () {
+        () if group.iter().any(|node| *node != last && !matcher.is_inner(*node, output, &group)) => {
+            Some("a result between its nodes is not virtual, has other extents or readers elsewhere")
+        }
+        () if graph.tensor(x).dims() != graph.tensor(output).dims() => Some("its operand is broadcast"),
+        () => {
+            group.iter().for_each(|node| works[*node] = None);
+            let program = Program::single(ComputeType::F32, function);
+            works[last] = Some(Work::Pointwise(Elementwise { program, inputs: vec![Input::Tensor(x)], output }));
+            nodes[last].clone_from(&group);
+            None
+        }
+    };
+    // What is refused before other rules is tried again behind them.
+    if refused.is_none() || !of_convolutions {
+        remarks.push(Remark { rule: Rule::Activation, nodes: group, refused });
+    }
 }
 
 struct Matcher<'a> {
     graph: &'a Graph,
     works: &'a [Option<Work>],
+    readers: &'a Readers,
 }
 
-/// Operand of an activation, and its function.
+/// Operand of an activation, and the function.
 type Activation = (TensorUid, Function);
 
 impl Matcher<'_> {
@@ -133,14 +146,40 @@ impl Matcher<'_> {
         fits.then_some((PointwiseMode::GeluApproxTanhFwd, nodes))
     }
 
+    /// True if the result of a node of the group may be left out.
+    fn is_inner(&self, node: usize, output: TensorUid, group: &[usize]) -> bool {
+        let Some(Work::Pointwise(work)) = &self.works[node] else { return false };
+        let tensor = self.graph.tensor(work.output);
+        tensor.is_virtual()
+            && tensor.dims() == self.graph.tensor(output).dims()
+            && element(tensor.data_type()).is_some()
+            && self.readers.of(work.output).iter().all(|reader| group.contains(reader))
+    }
+
+    /// True if a tensor that nodes of `readers` alone read is a convolution's result, or becomes it through at most so many
+    /// element-wise functions.
+    fn follows_convolution(&self, uid: TensorUid, readers: &[usize], between: usize) -> bool {
+        let is_between =
+            self.graph.tensor(uid).is_virtual() && self.readers.of(uid).iter().all(|reader| readers.contains(reader));
+        let Some(node) = self.graph.producer(uid).filter(|_| is_between) else { return false };
+        match &self.works[node] {
+            Some(Work::Convolution(_)) => true,
+            Some(Work::Pointwise(work)) if between > 0 => {
+                work.tensors().any(|operand| self.follows_convolution(operand, &[node], between - 1))
+            }
+            _ => false,
+        }
+    }
+
     /// The number `value` is `x` times, and the node that multiplies.
     fn scaled(&self, value: TensorUid, x: TensorUid) -> Option<(f32, Vec<usize>)> {
         let (node, work) = self.producer(value)?;
         let (base, number) = self.with_number(work, PointwiseMode::Mul).or_else(|| {
             let [base, divisor] = operands(work, PointwiseMode::Div)?;
-            // Of √2 exactly the number that is multiplied with instead: its reciprocal has another last digit.
+            // For √2 the number that is multiplied by instead: its reciprocal has another last digit.
             let divisor = self.number(divisor)?;
-            Some((base, if is_near(divisor, SQRT_2) { FRAC_1_SQRT_2 } else { divisor.recip() }))
+            let factor = if is_near(divisor, SQRT_2) { FRAC_1_SQRT_2 } else { divisor.recip() };
+            factor.is_normal().then_some((base, factor))
         })?;
         (base == x).then_some((number, vec![node]))
     }

@@ -7,7 +7,7 @@
 
 use hipdnn_schemas::{Graph, TensorUid};
 
-use super::{Readers, Remark, Rule};
+use super::{Readers, Remark, Rule, nodes_of};
 use crate::nodes;
 use crate::pointwise::{Arg, ComputeType, Program, ProgramStep, Storage};
 use crate::work::{Elementwise, Input, Work};
@@ -57,7 +57,7 @@ pub(super) fn apply(
         refused: Some(reason),
     }));
     if group.len() > 1 {
-        remarks.push(Remark { rule: Rule::Chain, nodes: group.clone(), refused: None });
+        remarks.push(Remark { rule: Rule::Chain, nodes: nodes_of(nodes, &group), refused: None });
     }
     let mut product = None;
     for uid in inputs(&pass) {
@@ -89,12 +89,12 @@ pub(super) fn apply(
         Some((producer, Work::Matmul(mut work))) => {
             work.epilogue = Some(pass);
             group.insert(0, producer);
-            remarks.push(Remark { rule: Rule::ProductEpilogue, nodes: group.clone(), refused: None });
+            remarks.push(Remark { rule: Rule::ProductEpilogue, nodes: nodes_of(nodes, &group), refused: None });
             Some(Work::Matmul(work))
         }
         _ => Some(Work::Pointwise(pass)),
     };
-    nodes[last] = group;
+    nodes[last] = nodes_of(nodes, &group);
 }
 
 fn shares_bytes(graph: &Graph, uid: TensorUid) -> bool {

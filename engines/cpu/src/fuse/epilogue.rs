@@ -10,7 +10,7 @@ use hipdnn_cpu_convolution::MAX_OPERANDS;
 use hipdnn_cpu_kernels::activation::Activation;
 use hipdnn_schemas::{Graph, PointwiseMode, Tensor, TensorUid, TensorValue};
 
-use super::{Readers, Remark, Rule, fold};
+use super::{Readers, Remark, Rule, fold, nodes_of};
 use crate::geometry::broadcast;
 use crate::geometry::element;
 use crate::layout::is_channels_last;
@@ -38,14 +38,14 @@ pub(super) fn apply(
                 let folded = matches!(next.steps[..], [EpilogueOp::Fold(_)]);
                 remarks.push(Remark {
                     rule: if folded { Rule::Normalization } else { Rule::Epilogue },
-                    nodes: taken.clone(),
+                    nodes: nodes_of(nodes, &taken),
                     refused: None,
                 });
                 convolution.epilogue.extend(next.steps);
                 convolution.output = next.output;
             }
             Err(reason) => {
-                remarks.push(Remark { rule: Rule::Epilogue, nodes: taken.clone(), refused: Some(reason) });
+                remarks.push(Remark { rule: Rule::Epilogue, nodes: nodes_of(nodes, &taken), refused: Some(reason) });
                 break;
             }
         }
@@ -54,7 +54,7 @@ pub(super) fn apply(
     works[index] = None;
     let at = *taken.iter().max().expect("the convolution itself at least");
     works[at] = Some(Work::Convolution(convolution));
-    nodes[at] = taken;
+    nodes[at] = nodes_of(nodes, &taken);
 }
 
 /// Nodes that an epilogue can take in, ascending, and the steps that stand for them.

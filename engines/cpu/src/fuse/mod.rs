@@ -25,7 +25,7 @@ use super::work::Work;
 pub enum Rule {
     /// Dead-code elimination.
     Dead,
-    /// Element-wise functions that spell out an activation become it.
+    /// A decomposed activation becomes one function.
     Activation,
     /// Element-wise consumers of a convolution become its epilogue.
     Epilogue,
@@ -122,7 +122,10 @@ pub fn fuse(graph: &Graph, works: Vec<Work>, settings: &Settings) -> Fused {
     if settings.fuse {
         for index in 0..works.len() {
             attention::apply(graph, &mut works, &mut nodes, &mut remarks, (index, settings));
-            activation::apply(graph, &mut works, &mut nodes, &mut remarks, index);
+        }
+        let readers = Readers::new(&works);
+        for index in 0..works.len() {
+            activation::apply(graph, &mut works, &mut nodes, &readers, &mut remarks, (index, true));
         }
         let readers = Readers::new(&works);
         for index in 0..works.len() {
@@ -130,12 +133,23 @@ pub fn fuse(graph: &Graph, works: Vec<Work>, settings: &Settings) -> Fused {
         }
         rows::apply(graph, &mut works, &mut nodes, &mut remarks);
         let readers = Readers::new(&works);
+        for index in 0..works.len() {
+            activation::apply(graph, &mut works, &mut nodes, &readers, &mut remarks, (index, false));
+        }
+        let readers = Readers::new(&works);
         for index in (0..works.len()).rev() {
             chain::apply(graph, &mut works, &mut nodes, &readers, &mut remarks, index);
         }
     }
     let (works, nodes) = works.into_iter().zip(nodes).filter_map(|(work, nodes)| Some((work?, nodes))).unzip();
     Fused { works, nodes, remarks }
+}
+
+/// Nodes of the graph that these works compute, ascending.
+fn nodes_of(nodes: &[Vec<usize>], works: &[usize]) -> Vec<usize> {
+    let mut all: Vec<usize> = works.iter().flat_map(|work| nodes[*work].iter().copied()).collect();
+    all.sort_unstable();
+    all
 }
 
 /// Eliminates works that write virtual tensors only, which no work reads.

@@ -5,6 +5,7 @@ use hipdnn_schemas::{
     BatchnormInference, BatchnormInferenceVarianceExt, Convolution, ConvolutionFwd, DataType, Graph, Matmul, Operation,
     PointwiseMode as Mode, Reduction, ReductionMode, TensorDef, TensorUid, TensorValue,
 };
+use hipdnn_sdk_bindings::hipdnn::plugin::DeviceBuffer;
 
 use super::{Rule, fuse};
 use crate::applicability::lower;
@@ -40,6 +41,10 @@ struct Case {
 fn run(graph: &Graph, settings: &Settings, steps: usize, what: &str) -> Vec<(TensorUid, Vec<f64>)> {
     let fused = fuse(graph, lower(graph).unwrap(), settings);
     assert_eq!(fused.works.len(), steps, "{what}: {:?}", fused.remarks);
+    let dead = fused.remarks.iter().filter(|remark| remark.rule == Rule::Dead);
+    let mut nodes: Vec<usize> = fused.nodes.iter().chain(dead.map(|remark| &remark.nodes)).flatten().copied().collect();
+    nodes.sort_unstable();
+    assert_eq!(nodes, Vec::from_iter(0..graph.nodes().len()), "{what}: each node is in one work");
     let schedule = Schedule::new(graph, &fused, settings).unwrap();
     let text = schedule.to_string();
     for remark in &fused.remarks {
@@ -95,7 +100,7 @@ fn v(uid: i64) -> TensorDef {
 }
 
 #[test]
-fn spelled_activations_become_one_function() {
+fn decomposed_activations_become_one_function() {
     let number = |uid, value| tensor(uid, Float, &[1, 1, 1]).with_value(TensorValue::Float32(value));
     let numbers = |scale, cube| vec![number(20, scale), number(21, 1.0), number(22, 0.5), number(23, cube)];
     // x · (f + 1) · ½ in three orders, from `x`, tensor 0, and `odd`.
@@ -110,6 +115,11 @@ fn spelled_activations_become_one_function() {
         tensors.extend([x(0), v(1), v(2)]);
         tensors.extend(numbers(scale, 0.0));
         (tensors, [vec![binary(mode, 0, 20, 1), unary(Mode::Erf, 1, 2)], tail].concat())
+    };
+    let read_inside = |(mut tensors, mut nodes): Rest, uid| {
+        tensors.push(x(13));
+        nodes.push(unary(Mode::Neg, uid, 13));
+        (tensors, nodes)
     };
     let approximation = |order, cube| {
         let (mut tensors, tail) = product(order, 6);
@@ -128,47 +138,110 @@ fn spelled_activations_become_one_function() {
     let swish = |tensors: Vec<TensorDef>, nodes: Vec<Operation>| ([vec![x(0)], tensors].concat(), nodes);
     let root = std::f32::consts::SQRT_2;
     let plain = || vec![unary(Mode::SigmoidFwd, 0, 1), binary(Mode::Mul, 1, 0, 2)];
-    let scaled = || {
-        let tensors = vec![number(20, 1.702), v(1), v(2), x(3)];
-        let nodes = vec![binary(Mode::Mul, 20, 0, 1), unary(Mode::SigmoidFwd, 1, 2), binary(Mode::Mul, 0, 2, 3)];
-        swish(tensors, nodes)
+    let scaled = |mode, number| {
+        let nodes = vec![binary(mode, 0, 20, 1), unary(Mode::SigmoidFwd, 1, 2), binary(Mode::Mul, 0, 2, 3)];
+        swish(vec![number, v(1), v(2), x(3)], nodes)
     };
-    let small = |uid| tensor(uid, Float, &[1, 4, 1]).intermediate();
+    let half = |uid| tensor(uid, Half, D);
+    let broadcast = || {
+        let small = |uid| tensor(uid, Float, &[1, 4, 1]);
+        (vec![small(0), small(1).intermediate(), x(2)], plain())
+    };
+    let dead = || {
+        let (mut tensors, mut nodes) = swish(vec![v(1), x(2)], plain());
+        tensors.push(v(3));
+        nodes.push(unary(Mode::Neg, 1, 3));
+        (tensors, nodes)
+    };
+    let behind_a_product = || {
+        let tensors = [(0, &[3, 4, 6]), (1, &[3, 6, 50])].map(|(uid, dims)| tensor(uid, Float, dims));
+        let product = Operation::Matmul(Matmul { a: TensorUid(0), b: TensorUid(1), c: TensorUid(2) });
+        let nodes = vec![product, unary(Mode::SigmoidFwd, 2, 3), binary(Mode::Mul, 2, 3, 4), unary(Mode::Neg, 4, 5)];
+        ([tensors.to_vec(), vec![v(2), v(3), v(4), x(5)]].concat(), nodes)
+    };
+    let activation = vec![Rule::Activation];
+    let elsewhere = "readers elsewhere";
     let cases = [
-        ("a swish", swish(vec![v(1), x(2)], plain()), true, 1),
-        ("a swish, scaled", scaled(), true, 1),
-        ("a sigmoid that is stored", swish(vec![x(1), x(2)], plain()), false, 2),
+        ("a swish", swish(vec![v(1), x(2)], plain()), activation.clone(), 1, ""),
+        ("a swish of half", (vec![half(0), half(1).intermediate(), half(2)], plain()), activation.clone(), 1, ""),
+        ("a swish, scaled", scaled(Mode::Mul, number(20, 1.702)), activation.clone(), 1, ""),
+        ("a swish, scaled by a negative number", scaled(Mode::Mul, number(20, -0.5)), activation.clone(), 1, ""),
+        ("a swish, divided", scaled(Mode::Div, number(20, 0.25)), activation.clone(), 1, ""),
+        ("a divisor without an inverse", scaled(Mode::Div, number(20, 1e-39)), vec![Rule::Chain], 1, ""),
         (
-            "a sigmoid with another reader",
-            swish(vec![v(1), x(2), x(3)], [plain(), vec![unary(Mode::Neg, 1, 3)]].concat()),
-            false,
+            "a factor that is no number of the graph",
+            scaled(Mode::Mul, tensor(20, Float, &[1; 3])),
+            vec![Rule::Chain],
+            1,
+            "",
+        ),
+        ("a sigmoid with a dead reader", dead(), vec![Rule::Dead, Rule::Activation], 1, ""),
+        ("a sigmoid that is stored", swish(vec![x(1), x(2)], plain()), vec![], 2, elsewhere),
+        ("a sigmoid with another reader", read_inside(swish(vec![v(1), x(2)], plain()), 1), vec![], 3, elsewhere),
+        ("a swish that is broadcast", broadcast(), vec![], 2, "other extents"),
+        ("a gelu", gelu(0, Mode::Div, root), activation.clone(), 1, ""),
+        ("a gelu, halved first", gelu(1, Mode::Mul, 1.0 / root), activation.clone(), 1, ""),
+        ("a gelu of halved sums", gelu(2, Mode::Div, root), activation.clone(), 1, ""),
+        ("a gelu of another scale", gelu(0, Mode::Mul, 0.7072), vec![Rule::Chain], 1, ""),
+        (
+            "a gelu whose sum has another reader",
+            read_inside(gelu(0, Mode::Div, root), 10),
+            vec![Rule::Chain; 2],
             3,
+            elsewhere,
         ),
+        ("an approximation", approximation(0, 0.044_715), activation.clone(), 1, ""),
+        ("an approximation, halved first", approximation(1, 0.044_715), activation.clone(), 1, ""),
+        ("an approximation of another cube", approximation(1, 0.0448), vec![Rule::Chain], 1, ""),
         (
-            "a gate of channels",
-            swish(
-                vec![tensor(3, Float, &[1, 4, 1]), small(1), x(2)],
-                vec![unary(Mode::SigmoidFwd, 3, 1), binary(Mode::Mul, 1, 0, 2)],
-            ),
-            false,
-            2,
+            "behind a product, and before another function",
+            behind_a_product(),
+            vec![Rule::Activation, Rule::Chain, Rule::ProductEpilogue],
+            1,
+            "",
         ),
-        ("a gelu", gelu(0, Mode::Div, root), true, 1),
-        ("a gelu, halved first", gelu(1, Mode::Mul, 1.0 / root), true, 1),
-        ("a gelu of halved sums", gelu(2, Mode::Div, root), true, 1),
-        ("a gelu of another scale", gelu(0, Mode::Div, 1.5), false, 1),
-        ("an approximation", approximation(0, 0.044_715), true, 1),
-        ("an approximation, halved first", approximation(1, 0.044_715), true, 1),
-        ("an approximation of another cube", approximation(1, 0.05), false, 1),
     ];
-    for (what, (tensors, nodes), is_activation, steps) in cases {
-        let rules = match (is_activation, steps) {
-            (true, _) => vec![Rule::Activation],
-            (false, 1) => vec![Rule::Chain],
-            (false, _) => vec![],
-        };
-        check(Case { what, tensors, nodes, rules, steps, reason: "", within: Within::Of(4.0) });
+    for (what, (tensors, nodes), rules, steps, reason) in cases {
+        let units = if tensors[0].data_type == Half { 8192.0 } else { 4.0 };
+        check(Case { what, tensors, nodes, rules, steps, reason, within: Within::Of(units) });
     }
+}
+
+#[test]
+fn decomposed_activations_beside_reductions_stay_in_their_rows() {
+    let row = |uid| tensor(uid, Float, &[3, 4, 1]).intermediate();
+    let nodes = vec![
+        binary(Mode::Mul, 0, 0, 1),
+        Operation::Reduction(Reduction {
+            mode: ReductionMode::Add,
+            input: TensorUid(1),
+            output: TensorUid(2),
+            is_deterministic: true,
+        }),
+        unary(Mode::Rsqrt, 2, 3),
+        binary(Mode::Mul, 0, 3, 4),
+        unary(Mode::SigmoidFwd, 4, 5),
+        binary(Mode::Mul, 4, 5, 6),
+    ];
+    let tensors = vec![x(0), v(1), row(2), row(3), v(4), v(5), x(6)];
+    let what = "a normalization and a swish";
+    check(Case { what, tensors, nodes, rules: vec![Rule::Rows], steps: 1, reason: "", within: Within::Of(4.0) });
+}
+
+#[test]
+fn activations_of_infinities_are_their_limits() {
+    let tensors = [x(0), v(1), x(2)].map(|tensor| TensorDef { dims: vec![4], strides: vec![1], ..tensor });
+    let graph = build(&tensors, vec![unary(Mode::SigmoidFwd, 0, 1), binary(Mode::Mul, 0, 1, 2)]);
+    let fused = fuse(&graph, lower(&graph).unwrap(), &settings(1));
+    let plan = CpuPlan::new(Schedule::new(&graph, &fused, &settings(1)).unwrap(), 1, resources::get()).unwrap();
+    let (x, mut y) = ([f32::NEG_INFINITY, f32::INFINITY, f32::NAN, 0.0], [7f32; 4]);
+    let pack = [
+        DeviceBuffer { uid: 0, ptr: x.as_ptr().cast_mut().cast() },
+        DeviceBuffer { uid: 2, ptr: y.as_mut_ptr().cast() },
+    ];
+    execute(&plan, &pack).unwrap();
+    assert_eq!(y[..2], [0.0, f32::INFINITY]);
+    assert!(y[2].is_nan() && y[3] == 0.0, "{y:?}");
 }
 
 #[test]

@@ -86,7 +86,7 @@ impl InputView {
 enum Copying {
     /// By squares that are turned in registers: the input is contiguous along this dimension, the output along the last one.
     Turned(usize),
-    /// Line by line: both are contiguous along the last dimension, which is short.
+    /// Line by line: both are contiguous along the last dimension, which is no longer than a thread takes at a time.
     Lines,
 }
 
@@ -557,7 +557,7 @@ mod tests {
             ("per channel", [2, 3, 40, 50], [6000, 2000, 50, 1], [0, 1, 0, 0], [6000, 2000, 50, 1]),
             ("channels last", [2, 3, 40, 50], [6000, 1, 150, 3], [0, 1, 0, 0], [6000, 2000, 50, 1]),
             ("scalar, padded rows", [2, 3, 7, 9], [500, 150, 16, 1], [0, 0, 0, 0], [700, 200, 20, 2]),
-            ("one row longer than a chunk", [1, 1, 1, 1300], [0, 0, 0, 1], [0, 0, 0, 0], [0, 0, 0, 1]),
+            ("one row longer than a chunk", [1, 1, 1, 40_000], [0, 0, 0, 1], [0, 0, 0, 0], [0, 0, 0, 1]),
         ];
         for threads in [1, 3] {
             let pool = Pool::new(threads);
@@ -626,7 +626,8 @@ mod tests {
             (&[9, 4, 20], &[1, 0, 2], "lines"),
             (&[70, 300, 65], &[1, 0, 2], "lines"),
             (&[2, 3, 5, 512], &[2, 0, 1, 3], "lines"),
-            (&[2, 3, 513], &[1, 0, 2], ""),
+            (&[2, 3, 16_384], &[1, 0, 2], "lines"),
+            (&[2, 3, 16_385], &[1, 0, 2], ""),
             (&[9, 4, 7], &[1, 0, 2], ""),
             (&[70, 129], &[1, 0], "squares"),
             (&[2, 9, 4, 20], &[0, 1, 3, 2], "squares"),
