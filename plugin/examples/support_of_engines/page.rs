@@ -337,10 +337,10 @@ graph. Nodes that spell out a swish or a GELU are that one function, there and e
 behind a matmul, are one pass; reductions and pointwise nodes that go through the same groups are one kernel. Everything else is
 a step of its own, with its operands in the workspace.
 
-HIPDNN_RS_GPU_ENGINE: pointwise nodes, and batch normalisations by given statistics, whose results between them are virtual, as
+HIPDNN_RS_GPU_ENGINE: pointwise nodes, and batch normalizations by given statistics, whose results between them are virtual, as
 large as the last one's, and of type float, half or bfloat16 become one kernel, whatever their modes. A convolution before
 such a kernel writes its result to where the kernel's goes, if that has the same type and a layout that MIOpen takes, and is
-changed there. A normalisation, a reduction or pooling is one kernel, or several where few groups have many elements or gradients
+changed there. A normalization, a reduction or pooling is one kernel, or several where few groups have many elements or gradients
 sum in two directions; pointwise nodes and reductions around it become part of it where they go through the same groups, so
 that a softmax that a graph spells out is one kernel.
 ";
