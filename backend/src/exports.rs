@@ -195,7 +195,7 @@ pub unsafe extern "C" fn hipdnnBackendCreateAndDeserializeGraph_ext(
         // SAFETY: null or valid, by the header.
         let place = unsafe { Place::new(descriptor, "the place for the descriptor") }?;
         // SAFETY: null or that many bytes, by the header.
-        let bytes = unsafe { pointer::bytes(graph, size, "the serialised graph") }?;
+        let bytes = unsafe { pointer::bytes(graph, size, "the serialized graph") }?;
         place.set(Object::Graph(Graph::from_bytes(bytes)?.into()).wrap()? as DescriptorPtr);
         Ok(())
     })
@@ -293,7 +293,7 @@ pub unsafe extern "C" fn hipdnnBackendCreateAndDeserializeExecutionPlan_ext(
         // SAFETY: null or valid, by the header.
         let place = unsafe { Place::new(descriptor, "the place for the descriptor") }?;
         // SAFETY: null or that many bytes, by the header.
-        let bytes = unsafe { pointer::bytes(plan, size, "the serialised plan") }?;
+        let bytes = unsafe { pointer::bytes(plan, size, "the serialized plan") }?;
         let handle = handle::find(handle)?;
         let plan = match content_kind(bytes) {
             ContentKind::Bare => Plan::restored(&handle.resources, bytes)?,

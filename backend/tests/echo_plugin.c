@@ -1,4 +1,4 @@
-/* A small engine plugin whose behaviour is chosen with -D: its one engine computes tensor 3 = tensor 1 + tensor 2 over
+/* A small engine plugin whose behavior is chosen with -D: its one engine computes tensor 3 = tensor 1 + tensor 2 over
  * ECHO_COUNT floats and does not look at the graph. It counts calls in echo_calls, which the tests read. */
 #include <stdlib.h>
 #include <string.h>

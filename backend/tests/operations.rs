@@ -126,7 +126,7 @@ fn descriptors_become_a_graph() {
 }
 
 #[test]
-fn a_deserialised_graph_is_read_back() {
+fn a_deserialized_graph_is_read_back() {
     let original = binary_of(&frontend_graph());
     let graph = Desc::graph(&original);
     assert_eq!(graph.get_text(A::OPERATIONGRAPH_NAME_EXT), "net");
@@ -167,7 +167,7 @@ fn a_deserialised_graph_is_read_back() {
     assert_eq!(binary_of(&again).tensors, original.tensors);
     assert_eq!(binary_of(&graph), original);
 
-    // Adding operations appends to what came serialised.
+    // Adding operations appends to what came serialized.
     let y = relu.get_desc(A::OPERATION_POINTWISE_OUT_0_EXT);
     let z = tensor(99, &[2, 4, 16, 16], |_| ());
     let extra = Desc::new(D::OPERATION_POINTWISE_DESCRIPTOR);

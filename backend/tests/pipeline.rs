@@ -23,9 +23,9 @@ fn sum() -> [f32; 16] {
 }
 
 #[test]
-fn a_serialised_graph_runs() {
+fn a_serialized_graph_runs() {
     let _turn = turn();
-    let directory = scratch("pipeline-serialised");
+    let directory = scratch("pipeline-serialized");
     let plugin = compile(&directory, "echo.so", &[]);
     use_plugins(&[&plugin]);
     let def = add_graph();

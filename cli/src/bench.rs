@@ -175,7 +175,7 @@ impl<'a> Timing<'a> {
         let start = Instant::now();
         self.bound.launch()?;
         let host = start.elapsed();
-        self.memory.synchronise()?;
+        self.memory.synchronize()?;
         Ok((host, start.elapsed()))
     }
 

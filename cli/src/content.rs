@@ -158,7 +158,7 @@ fn other_kind(bytes: &[u8]) -> Option<&'static str> {
     }
     binary_kind(bytes).map(|kind| match kind {
         Kind::Graph | Kind::GraphAndPlan => "a graph",
-        Kind::Plan => "a serialised plan",
+        Kind::Plan => "a serialized plan",
         Kind::Config => "an engine configuration",
         Kind::Details => "engine details",
         Kind::Knob => "a knob",

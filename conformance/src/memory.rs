@@ -51,7 +51,7 @@ impl Memory {
     ///
     /// # Errors
     /// HIP's.
-    pub fn synchronise(&self) -> Result<(), String> {
+    pub fn synchronize(&self) -> Result<(), String> {
         match self {
             Memory::Host => Ok(()),
             // SAFETY: the call has no arguments.

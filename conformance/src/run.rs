@@ -334,7 +334,7 @@ impl<'a> Execution<'a> {
             }
         };
         executed.map_err(|problem| format!("executing after a claim: {problem}"))?;
-        self.memory.synchronise()?;
+        self.memory.synchronize()?;
         workspace.read().map_err(|problem| format!("the workspace: {problem}"))?;
         let mut results = HashMap::new();
         for (uid, buffer) in &self.buffers {

@@ -113,8 +113,8 @@ static int find_tensor(struct bytes b, size_t tensors, int64_t uid, struct tenso
     return 0;
 }
 
-/* Recognises conv -> add -> relu and fills the context. */
-static int recognise(const hipdnnPluginConstData_t* data, struct HipdnnEnginePluginExecutionContext* context) {
+/* Recognizes conv -> add -> relu and fills the context. */
+static int recognize(const hipdnnPluginConstData_t* data, struct HipdnnEnginePluginExecutionContext* context) {
     enum { CONVOLUTION = 5, POINTWISE = 2, ADD = 2, RELU = 34, CROSS_CORRELATION = 2 };
     struct bytes b = {data->ptr, data->size};
     int ok = 1;
@@ -238,7 +238,7 @@ hipdnnPluginStatus_t hipdnnEnginePluginGetApplicableEngineIds(hipdnnEnginePlugin
         return fail(HIPDNN_PLUGIN_STATUS_BAD_PARAM, "null argument");
     struct HipdnnEnginePluginExecutionContext context;
     *count = 0;
-    if (max > 0 && recognise(op_graph, &context)) {
+    if (max > 0 && recognize(op_graph, &context)) {
         ids[0] = engine_id();
         *count = 1;
     }
@@ -285,7 +285,7 @@ hipdnnPluginStatus_t hipdnnEnginePluginCreateExecutionContext(hipdnnEnginePlugin
     if (!handle || !config || !op_graph || !context) return fail(HIPDNN_PLUGIN_STATUS_BAD_PARAM, "null argument");
     struct HipdnnEnginePluginExecutionContext* made = malloc(sizeof *made);
     if (!made) return fail(HIPDNN_PLUGIN_STATUS_ALLOC_FAILED, "out of memory");
-    if (!recognise(op_graph, made)) {
+    if (!recognize(op_graph, made)) {
         free(made);
         return fail(HIPDNN_PLUGIN_STATUS_INVALID_VALUE, "the graph is not conv, add, relu in fp32");
     }

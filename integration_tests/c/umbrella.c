@@ -1,6 +1,6 @@
 /* An execution provider that has another one do its work, in the order in which AMD's umbrella provider calls those that it
  * opens: the inner factory gets no devices and no metadata, its allocators and its data transfer are asked for at each
- * session and never released, the allocators without a look whether it has any; the end of a session's initialisation and
+ * session and never released, the allocators without a look whether it has any; the end of a session's initialization and
  * the memory that it reads by default are not forwarded, and neither devices nor names are asked for.
  *
  * UMBRELLA_BACKEND    the inner provider's library

@@ -22,7 +22,7 @@ LONGEST_SIDE = 1920
 MULTIPLE = 32
 MINIMUM_SIDE = 3.0
 
-# The colour statistics that the detector was trained with, in its channel order blue, green, red.
+# The color statistics that the detector was trained with, in its channel order blue, green, red.
 MEAN = np.array([0.406, 0.456, 0.485], np.float32)
 DEVIATION = np.array([0.225, 0.224, 0.229], np.float32)
 
@@ -134,19 +134,19 @@ def cross(a: np.ndarray, b: np.ndarray) -> float:
 class Rectangle:
     """A rectangle of any direction: `along` is the unit vector of its first side."""
 
-    centre: np.ndarray
+    center: np.ndarray
     along: np.ndarray
     sides: tuple[float, float]
 
     def grown(self, distance: float) -> "Rectangle":
-        return Rectangle(self.centre, self.along, (self.sides[0] + 2 * distance, self.sides[1] + 2 * distance))
+        return Rectangle(self.center, self.along, (self.sides[0] + 2 * distance, self.sides[1] + 2 * distance))
 
     def corners(self) -> np.ndarray:
         across = np.array([-self.along[1], self.along[0]])
         a, b = self.along * self.sides[0] / 2, across * self.sides[1] / 2
-        corners = np.array([self.centre - a - b, self.centre + a - b, self.centre + a + b, self.centre - a + b])
-        # Clockwise (y grows downwards) by angle around the centre, starting at the corner nearest to the upper left.
-        angles = np.arctan2(*(corners - self.centre).T[::-1])
+        corners = np.array([self.center - a - b, self.center + a - b, self.center + a + b, self.center - a + b])
+        # Clockwise (y grows downwards) by angle around the center, starting at the corner nearest to the upper left.
+        angles = np.arctan2(*(corners - self.center).T[::-1])
         corners = corners[np.argsort(angles)]
         return np.roll(corners, -int(np.argmin(corners.sum(axis=1))), axis=0)
 
@@ -173,15 +173,15 @@ def smallest_rectangle(polygon: np.ndarray) -> Rectangle | None:
 def largest_shift(ours: list[Box], theirs: list[Box]) -> float:
     """How far, in pixels of the picture, any corner of one list lies from its like in the other; infinite if a box has none.
 
-    Boxes are paired by their centres, so that an order that hangs on the last bit of a coordinate makes no difference.
+    Boxes are paired by their centers, so that an order that hangs on the last bit of a coordinate makes no difference.
     """
     if len(ours) != len(theirs):
         return math.inf
     remaining = list(theirs)
     worst = 0.0
     for box in ours:
-        centre = box.corners.mean(axis=0)
-        nearest = min(range(len(remaining)), key=lambda index: float(np.abs(remaining[index].corners.mean(axis=0) - centre).sum()))
+        center = box.corners.mean(axis=0)
+        nearest = min(range(len(remaining)), key=lambda index: float(np.abs(remaining[index].corners.mean(axis=0) - center).sum()))
         other = remaining.pop(nearest)
         turns = [float(np.abs(np.roll(other.corners, turn, axis=0) - box.corners).max()) for turn in range(4)]
         worst = max(worst, min(turns))

@@ -47,7 +47,7 @@ IMAGE = [2, 3, 40, 40]
 
 # ONNX Runtime's optimizations, and how the quantized network's outputs may differ under them: most steps of 8 bits, and the
 # least part of the outputs that are equal. Without them both providers compute the same model, and only sums of another order
-# round to the neighbour now and then. With them the CPU provider multiplies whole numbers, and biases are rounded for it.
+# round to the neighbor now and then. With them the CPU provider multiplies whole numbers, and biases are rounded for it.
 LEVELS = {"off": (ort.GraphOptimizationLevel.ORT_DISABLE_ALL, 1, 0.99), "on": (ort.GraphOptimizationLevel.ORT_ENABLE_ALL, 3, 0.5)}
 
 

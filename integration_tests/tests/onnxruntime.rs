@@ -72,7 +72,7 @@ unsafe extern "system" fn get_version_string() -> *const c_char {
 #[test]
 fn an_unsupported_runtime_is_refused_in_one_sentence() {
     let base = ApiBase { get_api, get_version_string };
-    // SAFETY: the provider's initialisers do nothing.
+    // SAFETY: the provider's initializers do nothing.
     let library = unsafe { Library::open("the provider", [library_path(Artifact::Provider)]) }.expect("it opens");
     // SAFETY: this is the entry point's signature, and the library outlives the pointer.
     let create: CreateEpFactories = unsafe { library.symbol(c"CreateEpFactories") }.expect("it is exported");
@@ -101,7 +101,7 @@ fn an_unsupported_runtime_is_refused_in_one_sentence() {
 
 #[test]
 fn the_second_entry_point_is_there() {
-    // SAFETY: the provider's initialisers do nothing.
+    // SAFETY: the provider's initializers do nothing.
     let library = unsafe { Library::open("the provider", [library_path(Artifact::Provider)]) }.expect("it opens");
     // SAFETY: this is the entry point's signature; it is not called.
     unsafe { library.symbol::<unsafe extern "system" fn(*mut c_void) -> *mut c_void>(c"ReleaseEpFactory") }

@@ -99,7 +99,7 @@ struct Provider {
 
 impl Provider {
     fn new() -> Provider {
-        // SAFETY: the provider's initialisers do nothing.
+        // SAFETY: the provider's initializers do nothing.
         let library = unsafe { Library::open("the provider", [library_path(Artifact::Provider)]) }.expect("it opens");
         let library = Box::leak(Box::new(library));
         // SAFETY: these are the entry points' signatures, and the library stays.

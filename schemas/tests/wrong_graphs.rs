@@ -332,7 +332,7 @@ fn shapes_of_other_kinds() {
             "LayernormAttributes",
             1,
             &[4],
-            "scale (tensor 1): expected 120 elements, one for each normalised element of x, got 4",
+            "scale (tensor 1): expected 120 elements, one for each normalized element of x, got 4",
         ),
         ("LayernormAttributes", 5, &[3], "mean (tensor 5): expected 2 elements, one for each row of x, got 3"),
         ("LayernormBackwardAttributes", 3, &[3], "mean (tensor 3): expected 4 elements, one for each row of x, got 3"),

@@ -10,7 +10,7 @@ mod layout;
 mod matmul;
 mod net;
 mod node;
-mod normalisation;
+mod normalization;
 mod pointwise;
 mod reduction;
 mod refused;
@@ -61,11 +61,11 @@ struct File {
     #[serde(default)]
     matmul: Vec<matmul::Table>,
     #[serde(default)]
-    batchnorm: Vec<normalisation::Batchnorm>,
+    batchnorm: Vec<normalization::Batchnorm>,
     #[serde(default)]
-    layernorm: Vec<normalisation::Rows>,
+    layernorm: Vec<normalization::Rows>,
     #[serde(default)]
-    rmsnorm: Vec<normalisation::Rows>,
+    rmsnorm: Vec<normalization::Rows>,
     #[serde(default)]
     reduction: Vec<reduction::Table>,
     #[serde(default)]

@@ -10,7 +10,7 @@ use crate::array::{Array, each_index};
 use crate::number::{Arithmetic, Number, ulp};
 
 /// `scale·(x − mean)·inv + bias`
-pub(super) fn normalise(
+pub(super) fn normalize(
     a: Arithmetic,
     x: Number,
     mean: Number,
@@ -23,14 +23,14 @@ pub(super) fn normalise(
     if all.iter().any(|number| number.is_any()) {
         return Number::any();
     }
-    let centred = x.value - mean.value;
-    let value = scale.value * centred * inv.value + bias.value;
+    let centered = x.value - mean.value;
+    let value = scale.value * centered * inv.value + bias.value;
     if !value.is_finite() || all.iter().any(|number| !number.value.is_finite()) {
         // An infinity may meet another one in one form and not in the other.
         return if value.is_nan() && x.value.is_nan() { Number::exact(value) } else { Number::any() };
     }
     let slope = scale.magnitude() * inv.magnitude();
-    let spread = centred.abs() + x.error + mean.error;
+    let spread = centered.abs() + x.error + mean.error;
     let moved = slope * (x.error + mean.error)
         + spread * (scale.error * inv.magnitude() + inv.error * scale.magnitude())
         + bias.error;
@@ -100,7 +100,7 @@ pub(super) fn inference(step: &mut Step, node: &BatchnormInference) -> Result<()
     let x = step.operand(node.x)?;
     let (mean, inv) = (step.operand(node.mean)?, step.operand(node.inv_variance)?);
     let (scale, bias) = (step.operand(node.scale)?, step.operand(node.bias)?);
-    apply(step, node.y, &x, |c, x| normalise(a, x, mean.data[c], inv.data[c], scale.data[c], Some(bias.data[c])));
+    apply(step, node.y, &x, |c, x| normalize(a, x, mean.data[c], inv.data[c], scale.data[c], Some(bias.data[c])));
     Ok(())
 }
 
@@ -111,7 +111,7 @@ pub(super) fn inference_with_variance(step: &mut Step, node: &BatchnormInference
     let (scale, bias) = (step.operand(node.scale)?, step.operand(node.bias)?);
     let epsilon = step.operand(node.epsilon)?.scalar();
     let inv: Vec<Number> = variance.data.iter().map(|v| inverse_deviation(a, *v, epsilon)).collect();
-    apply(step, node.y, &x, |c, x| normalise(a, x, mean.data[c], inv[c], scale.data[c], Some(bias.data[c])));
+    apply(step, node.y, &x, |c, x| normalize(a, x, mean.data[c], inv[c], scale.data[c], Some(bias.data[c])));
     Ok(())
 }
 
@@ -126,7 +126,7 @@ pub(super) fn training(step: &mut Step, node: &Batchnorm) -> Result<(), String> 
     let groups = groups(&x);
     let moments: Vec<(Number, Number)> = groups.iter().map(|group| moments(a, group)).collect();
     let inv: Vec<Number> = moments.iter().map(|(_, variance)| inverse_deviation(a, *variance, epsilon)).collect();
-    apply(step, node.y, &x, |c, x| normalise(a, x, moments[c].0, inv[c], scale.data[c], Some(bias.data[c])));
+    apply(step, node.y, &x, |c, x| normalize(a, x, moments[c].0, inv[c], scale.data[c], Some(bias.data[c])));
     if let Some(uid) = node.mean {
         step.write_list(uid, moments.iter().map(|(mean, _)| *mean).collect());
     }
@@ -185,7 +185,7 @@ pub(super) fn backward(step: &mut Step, node: &BatchnormBackward) -> Result<(), 
         let (mut dot, mut plain) = (a.sum(), a.sum());
         // Σ dy·(x − mean)·inv, the factor inside or outside of the sum: the bound of the terms covers both.
         for (x, dy) in x_groups[c].iter().zip(&dy_groups[c]) {
-            dot.push_product(normalise(a, *x, mean[c], inv[c], one, None), *dy);
+            dot.push_product(normalize(a, *x, mean[c], inv[c], one, None), *dy);
             plain.push(*dy);
         }
         sums.push((dot.finish(), plain.finish()));
@@ -194,7 +194,7 @@ pub(super) fn backward(step: &mut Step, node: &BatchnormBackward) -> Result<(), 
     let dx = Array::from_fn(&x.dims, |at| {
         let c = at[1];
         let (dot, plain) = sums[c];
-        let normal = normalise(a, x.at(at), mean[c], inv[c], one, None);
+        let normal = normalize(a, x.at(at), mean[c], inv[c], one, None);
         gradient(a, dy.at(at), normal, a.div(plain, count), a.div(dot, count), a.mul(scale.data[c], inv[c]))
     });
     step.write(node.dx, dx);

@@ -3,7 +3,7 @@
 use hipdnn_schemas::{Layernorm, LayernormBackward};
 
 use super::Step;
-use super::batchnorm::{gradient, inverse_deviation, moments, normalise};
+use super::batchnorm::{gradient, inverse_deviation, moments, normalize};
 use crate::array::Array;
 use crate::number::{Arithmetic, Number};
 
@@ -28,7 +28,7 @@ pub(super) fn forward(step: &mut Step, node: &Layernorm) -> Result<(), String> {
         .collect();
     let y = x.data.iter().enumerate().map(|(i, x)| {
         let (mean, inv) = statistics[i / row];
-        normalise(a, *x, mean, inv, scale.data[i % row], Some(bias.data[i % row]))
+        normalize(a, *x, mean, inv, scale.data[i % row], Some(bias.data[i % row]))
     });
     let y = Array { dims: x.dims.clone(), data: y.collect() };
     step.write(node.y, y);
@@ -62,7 +62,7 @@ pub(super) fn backward(step: &mut Step, node: &LayernormBackward) -> Result<(), 
         .data
         .iter()
         .enumerate()
-        .map(|(i, x)| normalise(a, *x, statistics[i / row].0, statistics[i / row].1, one, None))
+        .map(|(i, x)| normalize(a, *x, statistics[i / row].0, statistics[i / row].1, one, None))
         .collect();
     let scaled: Vec<Number> = dy.data.iter().enumerate().map(|(i, dy)| a.mul(*dy, scale.data[i % row])).collect();
     let count = Number::exact(row as f64);

@@ -165,7 +165,7 @@ fn pooling() {
 
 /// The gradients of normalizations are those of their forward passes, by differences.
 #[test]
-fn gradients_of_normalisations() {
+fn gradients_of_normalizations() {
     let x = [0.3, -1.2, 0.8, 2.0, -0.4, 1.1];
     let dy = [1.0, -0.5, 0.25, 2.0, 0.75, -1.5];
     let scale = [1.5, 0.5, -2.0];
@@ -252,7 +252,7 @@ fn gradients_of_normalisations() {
     let outputs = [node.dx, node.dscale, node.dbias.expect("given")];
     let results = e.run(Operation::LayernormBackward(node));
     for (uid, wanted) in outputs.iter().zip(differences(&layer)) {
-        near(results(*uid), &wanted, "layer normalisation");
+        near(results(*uid), &wanted, "layer normalization");
     }
 
     let mut e = Example::new();
@@ -269,7 +269,7 @@ fn gradients_of_normalisations() {
     let outputs = [node.dx, node.dscale, node.dbias.expect("given")];
     let results = e.run(Operation::RmsNormBackward(node));
     for (uid, wanted) in outputs.iter().zip(differences(&rms)) {
-        near(results(*uid), &wanted, "RMS normalisation");
+        near(results(*uid), &wanted, "RMS normalization");
     }
 
     let mut e = Example::new();
@@ -287,7 +287,7 @@ fn gradients_of_normalisations() {
     let outputs = [node.dx, node.dscale, node.dbias];
     let results = e.run(Operation::BatchnormBackward(node));
     for (uid, wanted) in outputs.iter().zip(differences(&batch)) {
-        near(results(*uid), &wanted, "batch normalisation");
+        near(results(*uid), &wanted, "batch normalization");
     }
 }
 

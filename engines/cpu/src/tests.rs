@@ -184,7 +184,7 @@ fn reference(graph: &Graph, memory: &HashMap<TensorUid, Memory>) -> HashMap<Tens
         let data_type = graph.tensor(uid).data_type();
         for approx in &mut result {
             if [Float, Half, BFloat16].contains(&data_type) {
-                // Below the normal numbers of f16 the distance of neighbours stays 2⁻²⁴.
+                // Below the normal numbers of f16 the distance of neighbors stays 2⁻²⁴.
                 approx.error += unit(data_type) * (approx.value.abs() + approx.error) + 2f64.powi(-25);
             } else {
                 approx.value = approx.value.round_ties_even();

@@ -160,7 +160,7 @@ static void run(Test& t)
     double worst = 0;
     [&]
     {
-        if(!need(hipdnnBackendCreateAndDeserializeGraph_ext(&g, t.b.GetBufferPointer(), t.b.GetSize()), "deserialise"))
+        if(!need(hipdnnBackendCreateAndDeserializeGraph_ext(&g, t.b.GetBufferPointer(), t.b.GetSize()), "deserialize"))
             return;
         made.push_back(g);
         if(!need(hipdnnBackendSetAttribute(g, HIPDNN_ATTR_OPERATIONGRAPH_HANDLE, HIPDNN_TYPE_HANDLE, 1, &handle),

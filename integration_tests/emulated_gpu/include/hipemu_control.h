@@ -26,7 +26,7 @@ struct hipemu_counters
     uint64_t kernels_failed;
     uint64_t copies;            /* accepted */
     uint64_t fills;             /* accepted memsets */
-    uint64_t waits;             /* host waits: synchronise calls and synchronous copies */
+    uint64_t waits;             /* host waits: synchronize calls and synchronous copies */
     uint64_t injected_failures; /* failures made by hipemu_fail_call or HIPEMU_FAIL */
     uint64_t violations;        /* bad addresses of kernels and copies, waits while streams are held */
 };

@@ -49,7 +49,7 @@ struct Stream : std::enable_shared_from_this<Stream>
     std::deque<Queued> queue;
     uint64_t submitted = 0, done = 0;
     bool worker = false, closing = false;
-    hipError_t failure = hipSuccess; // of work since the last synchronise
+    hipError_t failure = hipSuccess; // of work since the last synchronize
     std::mt19937_64 random;
 
     std::shared_ptr<Capture> capture;

@@ -87,7 +87,7 @@ fn contained(bytes: &[u8]) -> Option<Vec<u8>> {
 /// Input of a client.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Input<'a> {
-    /// A serialised graph, or a container with one.
+    /// A serialized graph, or a container with one.
     Bytes(&'a [u8]),
     /// A graph as JSON, which need not be UTF-8.
     Json(&'a [u8]),
@@ -126,7 +126,7 @@ impl ThroughBackend {
         self.input.content(put).fill(0xee);
         if status != Status::SUCCESS {
             if !ptr.is_null() || error(&self.api).is_empty() {
-                return Err(format!("deserialising: {status}, {ptr:?}, or no text"));
+                return Err(format!("deserializing: {status}, {ptr:?}, or no text"));
             }
             return Ok(());
         }
@@ -257,7 +257,7 @@ impl ThroughBackend {
         // SAFETY: there are as many bytes as we say.
         let status = unsafe { (self.api.serialize_graph)(graph.ptr, size, &mut size, self.output.address(put).cast()) };
         if status != Status::SUCCESS || !self.output.surroundings_untouched(put) {
-            return Err(format!("serialising: {status}"));
+            return Err(format!("serializing: {status}"));
         }
         hipdnn_schemas::verify_graph(self.output.content(put)).map_err(|error| format!("own bytes: {error}"))?;
 
@@ -271,7 +271,7 @@ impl ThroughBackend {
         let status = unsafe { (self.api.serialize_json)(graph.ptr, size, &mut size, self.output.address(put).cast()) };
         let ends = self.output.content(put).last() == Some(&0);
         if status != Status::SUCCESS || !self.output.surroundings_untouched(put) || !ends {
-            return Err(format!("serialising to JSON: {status}, ends in NUL: {ends}"));
+            return Err(format!("serializing to JSON: {status}, ends in NUL: {ends}"));
         }
         Ok(())
     }

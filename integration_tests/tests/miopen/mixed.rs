@@ -1,4 +1,4 @@
-//! Graphs of convolutions with normalisations, pooling, reductions and what lies between them.
+//! Graphs of convolutions with normalizations, pooling, reductions and what lies between them.
 
 use hipdnn_conformance::cases::{Layout, Net};
 use hipdnn_schemas::{

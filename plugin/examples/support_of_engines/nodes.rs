@@ -76,7 +76,7 @@ const ROW: &[i64] = &[1, 8];
 const STATISTIC: &[i64] = &[4, 1];
 const ONE: &[i64] = &[1];
 
-fn batch_normalisations() -> Vec<Probe> {
+fn batch_normalizations() -> Vec<Probe> {
     vec![
         probe(|t| {
             let node = BatchnormInference {
@@ -136,7 +136,7 @@ fn batch_normalisations() -> Vec<Probe> {
     ]
 }
 
-fn row_normalisations() -> Vec<Probe> {
+fn row_normalizations() -> Vec<Probe> {
     vec![
         probe(|t| {
             let node = Layernorm {
@@ -294,8 +294,8 @@ fn block_scales() -> Vec<Probe> {
 }
 
 fn probes() -> Vec<Probe> {
-    let mut probes = batch_normalisations();
-    probes.extend(row_normalisations());
+    let mut probes = batch_normalizations();
+    probes.extend(row_normalizations());
     probes.push(reduction(ReductionMode::Add).noted(", sums and products"));
     probes.push(reduction(ReductionMode::Max).noted(", extremes"));
     for (mode, note) in [(ResampleMode::MaxPool, ", maximum"), (ResampleMode::AvgPoolIncludePadding, ", average")] {

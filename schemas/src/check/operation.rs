@@ -350,7 +350,7 @@ fn layernorm(t: Operands, x: Operand, count: i64, affine: &[Named], statistics: 
     }
     let (outer, inner) = x.dims().split_at(rank - count as usize);
     for operand in affine.iter().filter_map(|&(role, uid)| t.some(role, uid)) {
-        operand.elements_are(inner.iter().product(), "one for each normalised element of x")?;
+        operand.elements_are(inner.iter().product(), "one for each normalized element of x")?;
     }
     for operand in statistics.iter().filter_map(|&(role, uid)| t.some(role, uid)) {
         operand.elements_are(outer.iter().product(), "one for each row of x")?;

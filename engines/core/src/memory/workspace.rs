@@ -110,7 +110,7 @@ mod tests {
         assert_eq!([a.offset, b.offset, c.offset], [0, 128, 192]);
         planner.give_back(a);
         planner.give_back(b);
-        assert_eq!(planner.take(192).unwrap().offset, 0, "neighbours are joined");
+        assert_eq!(planner.take(192).unwrap().offset, 0, "neighbors are joined");
         assert_eq!(planner.take(65).unwrap().offset, 256);
         assert_eq!(planner.bytes(), 384);
         planner.give_back(c);

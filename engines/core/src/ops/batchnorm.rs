@@ -55,7 +55,7 @@ fn everywhere(_: usize) -> bool {
 /// # Errors
 /// If no engine supports the node, with the reason.
 pub fn inference(graph: &Graph, index: usize, node: &BatchnormInference) -> Result<Normalization, Declined> {
-    let mut reader = begin(graph, index, "batch normalisation", Task::Forward, node.x)?;
+    let mut reader = begin(graph, index, "batch normalization", Task::Forward, node.x)?;
     reader.node().given = true;
     reader.input(Slot::Mean, "mean", node.mean, per_channel)?;
     reader.input(Slot::Inverse, "inv_variance", node.inv_variance, per_channel)?;
@@ -74,7 +74,7 @@ pub fn inference_with_variance(
     index: usize,
     node: &BatchnormInferenceVarianceExt,
 ) -> Result<Normalization, Declined> {
-    let mut reader = begin(graph, index, "batch normalisation", Task::Forward, node.x)?;
+    let mut reader = begin(graph, index, "batch normalization", Task::Forward, node.x)?;
     reader.node().given = true;
     reader.input(Slot::Mean, "mean", node.mean, per_channel)?;
     reader.input(Slot::Variance, "variance", node.variance, per_channel)?;
@@ -90,7 +90,7 @@ pub fn inference_with_variance(
 /// # Errors
 /// If no engine supports the node, with the reason.
 pub fn training(graph: &Graph, index: usize, node: &Batchnorm) -> Result<Normalization, Declined> {
-    let mut reader = begin(graph, index, "batch normalisation in training", Task::Forward, node.x)?;
+    let mut reader = begin(graph, index, "batch normalization in training", Task::Forward, node.x)?;
     alone(&reader, &node.peer_stats)?;
     reader.input(Slot::Scale, "scale", node.scale, per_channel)?;
     reader.input(Slot::Bias, "bias", node.bias, per_channel)?;
@@ -136,7 +136,7 @@ pub fn training(graph: &Graph, index: usize, node: &Batchnorm) -> Result<Normali
 /// # Errors
 /// If no engine supports the node, with the reason.
 pub fn backward(graph: &Graph, index: usize, node: &BatchnormBackward) -> Result<Normalization, Declined> {
-    let mut reader = begin(graph, index, "gradient of batch normalisation", Task::Backward, node.x)?;
+    let mut reader = begin(graph, index, "gradient of batch normalization", Task::Backward, node.x)?;
     alone(&reader, &node.peer_stats)?;
     reader.input(Slot::Dy, "dy", node.dy, everywhere)?;
     reader.input(Slot::Scale, "scale", node.scale, per_channel)?;

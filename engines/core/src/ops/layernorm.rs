@@ -13,7 +13,7 @@ use crate::Declined;
 
 /// First normalized dimension.
 fn first(graph: &Graph, x: hipdnn_schemas::TensorUid, count: i64) -> usize {
-    let count = usize::try_from(count).expect("a checked node has as many normalised dimensions as x or fewer");
+    let count = usize::try_from(count).expect("a checked node has as many normalized dimensions as x or fewer");
     graph.tensor(x).rank() - count
 }
 
@@ -23,7 +23,7 @@ fn first(graph: &Graph, x: hipdnn_schemas::TensorUid, count: i64) -> usize {
 /// If no engine supports the node, with the reason.
 pub fn forward(graph: &Graph, index: usize, node: &Layernorm) -> Result<Normalization, Declined> {
     let first = first(graph, node.x, node.normalized_dim_count);
-    let mut reader = Reader::new(graph, index, "layer normalisation", Task::Forward, node.x, |axis| axis >= first)?;
+    let mut reader = Reader::new(graph, index, "layer normalization", Task::Forward, node.x, |axis| axis >= first)?;
     reader.input(Slot::Scale, "scale", node.scale, |axis| axis >= first)?;
     reader.input(Slot::Bias, "bias", node.bias, |axis| axis >= first)?;
     reader.node().epsilon = reader.scalar("epsilon", node.epsilon)?;
@@ -43,7 +43,7 @@ pub fn forward(graph: &Graph, index: usize, node: &Layernorm) -> Result<Normaliz
 /// If no engine supports the node, with the reason.
 pub fn backward(graph: &Graph, index: usize, node: &LayernormBackward) -> Result<Normalization, Declined> {
     let first = first(graph, node.x, node.normalized_dim_count);
-    let name = "gradient of layer normalisation";
+    let name = "gradient of layer normalization";
     let mut reader = Reader::new(graph, index, name, Task::Backward, node.x, |axis| axis >= first)?;
     reader.input(Slot::Dy, "dy", node.dy, |_| true)?;
     reader.input(Slot::Scale, "scale", node.scale, |axis| axis >= first)?;

@@ -77,7 +77,7 @@ pub struct Normalization {
     /// Sharing of scale and bias between elements of `x`.
     pub affine: Affine,
     /// True if the mean is subtracted; without that a group is divided by its root mean square.
-    pub centred: bool,
+    pub centered: bool,
     /// True if [`Slot::Mean`] and the deviation are read, instead of computed (and written where they are operands).
     pub given: bool,
     /// Type that the node asks to be computed in.
@@ -144,7 +144,7 @@ impl<'g> Reader<'g> {
             dims: dims.to_vec(),
             reduced: (0..dims.len()).map(reduced).collect(),
             affine: Affine::PerElement,
-            centred: true,
+            centered: true,
             given: false,
             compute: graph.nodes()[index].compute_data_type,
             operands: Vec::new(),

@@ -35,8 +35,8 @@ fn first(graph: &Graph, index: usize, x: TensorUid, scale: TensorUid) -> Result<
 /// If no engine supports the node, with the reason.
 pub fn forward(graph: &Graph, index: usize, node: &RmsNorm) -> Result<Normalization, Declined> {
     let first = first(graph, index, node.x, node.scale)?;
-    let mut reader = Reader::new(graph, index, "RMS normalisation", Task::Forward, node.x, |axis| axis >= first)?;
-    reader.node().centred = false;
+    let mut reader = Reader::new(graph, index, "RMS normalization", Task::Forward, node.x, |axis| axis >= first)?;
+    reader.node().centered = false;
     reader.input(Slot::Scale, "scale", node.scale, |axis| axis >= first)?;
     reader.node().epsilon = reader.scalar("epsilon", node.epsilon)?;
     if let Some(bias) = node.bias {
@@ -55,9 +55,9 @@ pub fn forward(graph: &Graph, index: usize, node: &RmsNorm) -> Result<Normalizat
 /// If no engine supports the node, with the reason.
 pub fn backward(graph: &Graph, index: usize, node: &RmsNormBackward) -> Result<Normalization, Declined> {
     let first = first(graph, index, node.x, node.scale)?;
-    let name = "gradient of RMS normalisation";
+    let name = "gradient of RMS normalization";
     let mut reader = Reader::new(graph, index, name, Task::Backward, node.x, |axis| axis >= first)?;
-    reader.node().centred = false;
+    reader.node().centered = false;
     reader.node().given = true;
     reader.input(Slot::Dy, "dy", node.dy, |_| true)?;
     reader.input(Slot::Scale, "scale", node.scale, |axis| axis >= first)?;

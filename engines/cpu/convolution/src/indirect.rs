@@ -192,7 +192,7 @@ impl Indirect {
     /// Number of contiguous terms of a tap, and of taps.
     fn terms(&self) -> (usize, usize) {
         let shape = &self.shape;
-        // Columns of the copy are neighbours.
+        // Columns of the copy are neighbors.
         match self.staged && shape.dilation[2] == 1 {
             true => (shape.kernel[2] * shape.group_in(), shape.kernel[0] * shape.kernel[1]),
             false => (shape.group_in(), shape.taps()),

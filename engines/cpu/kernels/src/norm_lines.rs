@@ -49,8 +49,8 @@ pub enum Target<'a> {
 }
 
 /// Mean of the values and sum of squares around it; or, not centered, 0 and the sum of squares.
-pub fn moments(isa: Isa, values: &[f32], centred: bool) -> (f64, f64) {
-    isa.run(Moments { values, centred })
+pub fn moments(isa: Isa, values: &[f32], centered: bool) -> (f64, f64) {
+    isa.run(Moments { values, centered })
 }
 
 /// Number that differences of values are taken from, of their first one: that, if it is finite.
@@ -61,14 +61,14 @@ pub fn base_of(first: f32) -> f32 {
 
 struct Moments<'a> {
     values: &'a [f32],
-    centred: bool,
+    centered: bool,
 }
 
 impl Kernel for Moments<'_> {
     type Output = (f64, f64);
     #[inline(always)]
     fn run<S: Simd>(self, s: S) -> (f64, f64) {
-        if !self.centred {
+        if !self.centered {
             return (0.0, sums::sum_of_squares(s, self.values));
         }
         let (mut count, mut mean, mut squares) = (0.0, 0.0, 0.0);
@@ -248,14 +248,14 @@ impl Kernel for Normalized<'_> {
                     row,
                     [Part::Same(factor as f32), bias],
                     #[inline(always)]
-                    |x, [factor, bias]| s.fma(centred(s, x, [less, rest]), factor, bias),
+                    |x, [factor, bias]| s.fma(centered(s, x, [less, rest]), factor, bias),
                 ),
                 Parameters::Each(_) => map_with(
                     s,
                     row,
                     [part(scale), bias],
                     #[inline(always)]
-                    |x, [scale, bias]| s.fma(s.mul(centred(s, x, [less, rest]), inverse), scale, bias),
+                    |x, [scale, bias]| s.fma(s.mul(centered(s, x, [less, rest]), inverse), scale, bias),
                 ),
             }
         }
@@ -264,7 +264,7 @@ impl Kernel for Normalized<'_> {
 
 /// Difference of values from a number that is the sum of two.
 #[inline(always)]
-fn centred<S: Simd>(s: S, x: S::V, [less, rest]: [S::V; 2]) -> S::V {
+fn centered<S: Simd>(s: S, x: S::V, [less, rest]: [S::V; 2]) -> S::V {
     s.sub(s.sub(x, less), rest)
 }
 

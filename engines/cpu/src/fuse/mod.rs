@@ -123,26 +123,33 @@ pub fn fuse(graph: &Graph, works: Vec<Work>, settings: &Settings) -> Fused {
         for index in 0..works.len() {
             attention::apply(graph, &mut works, &mut nodes, &mut remarks, (index, settings));
         }
-        let readers = Readers::new(&works);
-        for index in 0..works.len() {
-            activation::apply(graph, &mut works, &mut nodes, &readers, &mut remarks, (index, true));
-        }
-        let readers = Readers::new(&works);
+        let readers = activations(graph, &mut works, &mut nodes, &mut remarks, true);
         for index in 0..works.len() {
             epilogue::apply(graph, &mut works, &mut nodes, &readers, &mut remarks, (index, settings.layout));
         }
         rows::apply(graph, &mut works, &mut nodes, &mut remarks);
-        let readers = Readers::new(&works);
-        for index in 0..works.len() {
-            activation::apply(graph, &mut works, &mut nodes, &readers, &mut remarks, (index, false));
-        }
-        let readers = Readers::new(&works);
+        let readers = activations(graph, &mut works, &mut nodes, &mut remarks, false);
         for index in (0..works.len()).rev() {
             chain::apply(graph, &mut works, &mut nodes, &readers, &mut remarks, index);
         }
     }
     let (works, nodes) = works.into_iter().zip(nodes).filter_map(|(work, nodes)| Some((work?, nodes))).unzip();
     Fused { works, nodes, remarks }
+}
+
+/// Applies the rule "activation" to all works, and finds their readers for the next.
+fn activations(
+    graph: &Graph,
+    works: &mut [Option<Work>],
+    nodes: &mut [Vec<usize>],
+    remarks: &mut Vec<Remark>,
+    of_convolutions: bool,
+) -> Readers {
+    let (readers, before) = (Readers::new(works), remarks.len());
+    for index in 0..works.len() {
+        activation::apply(graph, works, nodes, &readers, remarks, (index, of_convolutions));
+    }
+    if remarks.len() == before { readers } else { Readers::new(works) }
 }
 
 /// Nodes of the graph that these works compute, ascending.

@@ -599,7 +599,7 @@ fn normalize(x: i64, y: i64) -> Operation {
 type Behind<'a> = (&'a str, TensorDef, Rest, Vec<Rule>, usize, &'a str);
 
 #[test]
-fn a_normalisation_becomes_a_scale_and_a_shift() {
+fn a_normalization_becomes_a_scale_and_a_shift() {
     let y = |uid| tensor(uid, Float, Y);
     let u = |uid| tensor(uid, Float, Y).intermediate();
     // Each side rounds values of at most |x|, |mean|, each times |r·scale|, and |bias|, a few times: all of them numbers
@@ -607,7 +607,7 @@ fn a_normalisation_becomes_a_scale_and_a_shift() {
     let within = Within::Of(64.0);
     let cases: Vec<Behind<'static>> = vec![
         (
-            "normalisation",
+            "normalization",
             u(2),
             (vec![y(3)], vec![conv(0, 1, 2, 1), normalize(2, 3)]),
             vec![Rule::Normalization],
@@ -615,7 +615,7 @@ fn a_normalisation_becomes_a_scale_and_a_shift() {
             "",
         ),
         (
-            "bias, normalisation, residual, activation",
+            "bias, normalization, residual, activation",
             u(2),
             (
                 vec![tensor(3, Float, CHANNELS), u(4), u(5), y(6), u(7), y(8)],

@@ -69,7 +69,7 @@ pub struct Normalization {
     /// Elements that share an element of scale and bias.
     pub affine: Affine,
     /// True if the mean is subtracted; without that a group is divided by its root mean square.
-    pub centred: bool,
+    pub centered: bool,
     /// True if [`Slot::Mean`] and the deviation are read, instead of computed (and written where they have a view).
     pub given: bool,
     /// True if elements are normalized in `f64` too, not only their statistics computed.
@@ -137,7 +137,7 @@ pub struct NormalizationKernel {
     results: Vec<Slot>,
     task: Task,
     affine: Affine,
-    centred: bool,
+    centered: bool,
     given: bool,
     double: bool,
     storage: [Option<Storage>; SLOTS],
@@ -347,7 +347,7 @@ impl NormalizationKernel {
             results: work.results.clone(),
             task: work.task,
             affine: work.affine,
-            centred: work.centred,
+            centered: work.centered,
             given: work.given,
             double: work.double,
             storage,
@@ -719,7 +719,7 @@ impl Run<'_> {
                 unsafe { self.load(walk, Slot::X, &line, x) };
                 &x[..line.len]
             });
-            let (mean, squares) = line::moments(self.isa, values, self.kernel.centred);
+            let (mean, squares) = line::moments(self.isa, values, self.kernel.centered);
             let count = line.len as f64;
             let (joined, around) = join_moments([all.0, all.1, all.2], [count, mean, squares]);
             all = (all.0 + count, joined, around);
@@ -752,7 +752,7 @@ impl Run<'_> {
                 len = line.len;
                 // SAFETY: the caller's promise.
                 unsafe { self.load(walk, Slot::X, &line, x) };
-                if step == first && self.kernel.centred {
+                if step == first && self.kernel.centered {
                     for (base, x) in base.iter_mut().zip(&x[..len]) {
                         *base = f64::from(line::base_of(*x));
                     }
@@ -763,7 +763,7 @@ impl Run<'_> {
             }
             let count = (last - first) as f64;
             for lane in 0..len {
-                if self.kernel.centred {
+                if self.kernel.centered {
                     let (average, squares) = line::around_mean(count, sums[lane], squares[lane]);
                     moments.join(lane, count, base[lane] + average, squares);
                 } else {
@@ -978,7 +978,7 @@ impl Run<'_> {
             let group = line.at[KEPT] + lane * walk.inner.strides[KEPT];
             // SAFETY: the place is the number of a group; the rest is the caller's promise.
             unsafe {
-                self.sums.add(group).write(if self.kernel.centred { a / count } else { 0.0 });
+                self.sums.add(group).write(if self.kernel.centered { a / count } else { 0.0 });
                 self.sums.add(self.kernel.groups + group).write(b / count);
                 if self.kernel.affine == Affine::PerGroup {
                     self.put(walk, Slot::Dbias, &line, lane, a);

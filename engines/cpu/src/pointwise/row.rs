@@ -597,7 +597,7 @@ mod tests {
 
     #[test]
     fn wide_values_are_rounded_once() {
-        // Just above and below the middle of neighbours of f16 and bf16: rounding to f32 first would hit the middle.
+        // Just above and below the middle of neighbors of f16 and bf16: rounding to f32 first would hit the middle.
         let tiny = 2f64.powi(-40);
         for (value, half, brain) in [
             (1.0 + 2f64.powi(-11) + tiny, 1.0 + 2f64.powi(-10), 1.0),

@@ -143,7 +143,7 @@ fn edges() -> Vec<f64> {
     values.extend([1.0 + 2f64.powi(-11), 1.0 + 3.0 * 2f64.powi(-11), 1.0 + 2f64.powi(-8), 1.0 + 3.0 * 2f64.powi(-8)]);
     values.extend([65504.0, 65519.0, 65520.0, 65536.0, 3.4e38, 1e-5, 2f64.powi(-24), 2f64.powi(-25), 1e-40]);
     values.extend([2147483520.0, 2147483648.0, 4e9, 9.2e18, 9223372036854775808.0, 1e30, f64::INFINITY]);
-    // Digits that f32 has not: beside the middle of neighbours of f16 and bf16, and of whole numbers.
+    // Digits that f32 has not: beside the middle of neighbors of f16 and bf16, and of whole numbers.
     let tiny = 2f64.powi(-40);
     values.extend([1.0 + 2f64.powi(-11) + tiny, 1.0 + 2f64.powi(-11) - tiny, 1.0 + 2f64.powi(-8) + tiny, 2.5 + tiny]);
     values.extend([2147483647.0, 2147483646.5, 16777217.0, 1e300, 1e-300, 6.1e-5 + tiny]);

@@ -296,7 +296,7 @@ fn joined_graphs_compute_what_their_nodes_do() {
     }
 }
 
-/// A sum with a normalised tensor may be where its other operand was, also if that is what was normalised.
+/// A sum with a normalized tensor may be where its other operand was, also if that is what was normalized.
 #[test]
 fn a_residual_may_be_where_the_result_goes() {
     let Some(bench) = bench("residual") else { return };

@@ -52,11 +52,11 @@ pub(super) fn formula(graph: &Graph, index: usize, node: &Normalization) -> Resu
         let sum = op(PointwiseMode::Add, &[variance.expect(present), epsilon.expect(present)]);
         op(PointwiseMode::Rsqrt, &[sum])
     });
-    let centred = op(PointwiseMode::Sub, &[x.expect(present), mean.expect(present)]);
-    let normal = op(PointwiseMode::Mul, &[centred, inverse]);
+    let centered = op(PointwiseMode::Sub, &[x.expect(present), mean.expect(present)]);
+    let normal = op(PointwiseMode::Mul, &[centered, inverse]);
     let scaled = op(PointwiseMode::Mul, &[normal, scale.expect(present)]);
     op(PointwiseMode::Add, &[scaled, bias.expect(present)]);
-    let output = node.operand(Slot::Out).expect("a normalisation has a result").tensor;
+    let output = node.operand(Slot::Out).expect("a normalization has a result").tensor;
     Ok(Work::Pointwise(ElementwiseOp { node: index, inputs, index: None, program, output }))
 }
 
@@ -78,7 +78,7 @@ pub(super) fn lower(graph: &Graph, index: usize, node: &Normalization) -> Result
 
 fn check_node(graph: &Graph, index: usize, node: &Normalization) -> Result<(), Declined> {
     let reads = node.operands.iter().filter(|operand| !operand.is_written).map(|operand| operand.tensor);
-    check_digits(graph, index, reads, node.operand(Slot::Out).expect("a normalisation has a result").tensor)
+    check_digits(graph, index, reads, node.operand(Slot::Out).expect("a normalization has a result").tensor)
 }
 
 struct Lowering<'a> {
@@ -97,7 +97,7 @@ struct Frame<'a> {
 /// Terms that are subtracted from elements one after the other (mean and shift), and the inverse deviation.
 #[derive(Clone, Debug)]
 struct Moments {
-    centre: Vec<Value>,
+    center: Vec<Value>,
     inverse: Value,
 }
 
@@ -134,13 +134,13 @@ impl Frame<'_> {
     /// Normalized element: `(x - mean) · inverse`.
     fn normal(&self, body: &mut Body, moments: &Moments) -> Value {
         let x = self.load(body, Slot::X);
-        let centred = moments.centre.iter().fold(x, |centred, away| body.sub(centred, *away));
-        body.mul(centred, moments.inverse)
+        let centered = moments.center.iter().fold(x, |centered, away| body.sub(centered, *away));
+        body.mul(centered, moments.inverse)
     }
 
     /// Statistics that the node reads, the inverse deviation last.
     fn given(&self, body: &mut Body) -> Vec<Value> {
-        let slots = if self.node.centred { &[Slot::Mean, Slot::Inverse][..] } else { &[Slot::Inverse] };
+        let slots = if self.node.centered { &[Slot::Mean, Slot::Inverse][..] } else { &[Slot::Inverse] };
         slots.iter().map(|slot| self.load(body, *slot)).collect()
     }
 
@@ -183,18 +183,18 @@ impl<'a> Lowering<'a> {
             return self.given_moments(frame, kernel);
         }
         let count = frame.count();
-        let centre = if self.node.centred { vec![self.mean(frame, kernel)] } else { Vec::new() };
+        let center = if self.node.centered { vec![self.mean(frame, kernel)] } else { Vec::new() };
         let sums = kernel.fold(|body| {
             let x = frame.load(body, Slot::X);
-            let centred = centre.iter().fold(x, |centred, away| body.sub(centred, *away));
-            let squares = Combine::Sum(body.mul(centred, centred));
-            if self.node.centred { vec![squares, Combine::Sum(centred)] } else { vec![squares] }
+            let centered = center.iter().fold(x, |centered, away| body.sub(centered, *away));
+            let squares = Combine::Sum(body.mul(centered, centered));
+            if self.node.centered { vec![squares, Combine::Sum(centered)] } else { vec![squares] }
         });
         let left = kernel.once_list(|body| {
             let elements = body.number(count);
             let mut variance = body.div(sums[0], elements);
             let mut left = Vec::new();
-            if let (Some(mean), Some(rest)) = (centre.first(), sums.get(1)) {
+            if let (Some(mean), Some(rest)) = (center.first(), sums.get(1)) {
                 let shift = body.div(*rest, elements);
                 let (square, zero) = (body.mul(shift, shift), body.literal(0.0));
                 let difference = body.sub(variance, square);
@@ -220,7 +220,7 @@ impl<'a> Lowering<'a> {
             left
         });
         let (inverse, shift) = left.split_last().expect("there is an inverse");
-        Moments { centre: [&centre[..], shift].concat(), inverse: *inverse }
+        Moments { center: [&center[..], shift].concat(), inverse: *inverse }
     }
 
     /// Mean, up to the rounding error of its sum.
@@ -236,7 +236,7 @@ impl<'a> Lowering<'a> {
     fn given_moments(&self, frame: &Frame<'_>, kernel: &mut Kernel) -> Moments {
         let mut left = kernel.once_list(|body| frame.given(body));
         let inverse = left.pop().expect("there is an inverse");
-        Moments { centre: left, inverse }
+        Moments { center: left, inverse }
     }
 
     /// Updates running statistics: `(1 - momentum) · previous + momentum · current`.
@@ -317,7 +317,7 @@ impl<'a> Lowering<'a> {
         if !self.node.given {
             let dims = frame.extents(false);
             kernel.once(|body| {
-                for value in moments.centre.iter().chain([&moments.inverse]) {
+                for value in moments.center.iter().chain([&moments.inverse]) {
                     places.push(Operand::Local(self.locals.len()));
                     self.locals.push(Local { dims: dims.clone(), data_type: DataType::Float });
                     body.store(*value, *places.last().expect("it was just put there"), frame.loops.at(&kept));
@@ -332,7 +332,7 @@ impl<'a> Lowering<'a> {
         let sums = kernel.fold(|body| {
             let (gradient, normal) = gradient(body);
             let dot = Combine::Sum(body.mul(gradient, normal));
-            if self.node.centred { vec![dot, Combine::Sum(gradient)] } else { vec![dot] }
+            if self.node.centered { vec![dot, Combine::Sum(gradient)] } else { vec![dot] }
         });
         let averages = kernel.once_list(|body| {
             let count = body.number(frame.count());
@@ -355,7 +355,7 @@ impl<'a> Lowering<'a> {
                 false => places.iter().map(|place| body.element(*place, frame.loops.at(&kept))).collect(),
             };
             let inverse = found.pop().expect("there is an inverse");
-            let moments = Moments { centre: found, inverse };
+            let moments = Moments { center: found, inverse };
             let dy = frame.load(body, Slot::Dy);
             let normal = frame.normal(body, &moments);
             let dot = Combine::Sum(body.mul(dy, normal));

@@ -96,7 +96,7 @@ fn channels_are_kept() {
         assert_eq!(node.task, task, "{what}");
         assert_eq!(node.dims, [2, 4, 5, 1], "{what}");
         assert_eq!(node.reduced, [true, false, true, true], "{what}");
-        assert_eq!((node.affine, node.centred), (Affine::PerGroup, true), "{what}");
+        assert_eq!((node.affine, node.centered), (Affine::PerGroup, true), "{what}");
     }
 }
 

@@ -73,12 +73,12 @@ fn rows_are_the_last_dimensions() {
         let read = forward(&tensors.graph(Operation::Layernorm(node.clone())), 0, &node).unwrap();
         let reduced: Vec<bool> = (0..4).map(|axis| axis + count >= 4).collect();
         assert_eq!((read.task, &read.reduced), (Task::Forward, &reduced));
-        assert_eq!((read.affine, read.centred), (Affine::PerElement, true));
+        assert_eq!((read.affine, read.centered), (Affine::PerElement, true));
 
         let node = LayernormBackward { normalized_dim_count, ..backward_node() };
         let read = backward(&tensors.graph(Operation::LayernormBackward(node.clone())), 0, &node).unwrap();
         assert_eq!((read.task, &read.reduced), (Task::Backward, &reduced));
-        assert_eq!((read.affine, read.centred), (Affine::PerElement, true));
+        assert_eq!((read.affine, read.centered), (Affine::PerElement, true));
     }
 }
 

@@ -69,7 +69,7 @@ fn rows_follow_from_the_scale() {
             let read = read.unwrap_or_else(|declined| panic!("{task:?} of {x:?} with {scale:?}: {declined}"));
             let reduced: Vec<bool> = (0..x.len()).map(|axis| axis >= first).collect();
             assert_eq!((read.task, read.reduced), (task, reduced), "{x:?} with {scale:?}");
-            assert_eq!((read.affine, read.centred), (Affine::PerElement, false), "{x:?} with {scale:?}");
+            assert_eq!((read.affine, read.centered), (Affine::PerElement, false), "{x:?} with {scale:?}");
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::work::Work;
 /// Lowers a node's normalization to a work.
 pub fn lower(graph: &Graph, node: node::Normalization) -> Work {
     let storage = |uid: TensorUid| {
-        Storage::of(graph.tensor(uid).data_type()).expect("the types of the tables of normalisations have a storage")
+        Storage::of(graph.tensor(uid).data_type()).expect("the types of the tables of normalizations have a storage")
     };
     let mut views = [const { None }; SLOTS];
     let (mut sources, mut results) = (Vec::new(), Vec::new());
@@ -48,7 +48,7 @@ pub fn lower(graph: &Graph, node: node::Normalization) -> Work {
         dims: node.dims,
         reduced: node.reduced,
         affine: node.affine,
-        centred: node.centred,
+        centered: node.centered,
         given: node.given,
         double: node.compute == DataType::Double,
         views,

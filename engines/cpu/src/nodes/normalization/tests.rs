@@ -56,7 +56,7 @@ impl<'a> Groups<'a> {
         (group, element)
     }
 
-    pub(crate) fn statistics(&self, epsilon: f64, centred: bool) -> Vec<Statistic> {
+    pub(crate) fn statistics(&self, epsilon: f64, centered: bool) -> Vec<Statistic> {
         let groups = self.x.len() / self.count();
         let mut elements = vec![Vec::new(); groups];
         for (i, x) in self.x.iter().enumerate() {
@@ -64,7 +64,7 @@ impl<'a> Groups<'a> {
         }
         let statistic = |x: &Vec<f64>| {
             let n = x.len() as f64;
-            let mean = if centred { x.iter().sum::<f64>() / n } else { 0.0 };
+            let mean = if centered { x.iter().sum::<f64>() / n } else { 0.0 };
             let variance = x.iter().map(|x| (x - mean) * (x - mean)).sum::<f64>() / n;
             let inverse = 1.0 / (variance + epsilon).sqrt();
             let weight = x.iter().map(|x| (x - mean).abs()).fold(0.0, f64::max) * inverse;
@@ -96,11 +96,11 @@ impl Gradients {
         statistics: &[Statistic],
         dy: &[f64],
         scale: &[f64],
-        centred: bool,
+        centered: bool,
     ) -> Gradients {
         let n = groups.count() as f64;
         let place: Vec<(usize, usize)> = (0..dy.len()).map(|i| groups.split(i)).collect();
-        let mean = |g: usize| if centred { statistics[g].mean } else { 0.0 };
+        let mean = |g: usize| if centered { statistics[g].mean } else { 0.0 };
         let normal: Vec<f64> =
             place.iter().zip(groups.x).map(|((g, _), x)| (x - mean(*g)) * statistics[*g].inverse).collect();
         let (mut a, mut b, mut size) =
@@ -109,7 +109,7 @@ impl Gradients {
             (vec![0.0; scale.len()], vec![0.0; scale.len()], vec![0.0; scale.len()]);
         for (i, (group, element)) in place.iter().copied().enumerate() {
             let g = dy[i] * scale[element];
-            a[group] += if centred { g / n } else { 0.0 };
+            a[group] += if centered { g / n } else { 0.0 };
             b[group] += g * normal[i] / n;
             size[group] += g.abs() * (1.0 + normal[i].abs()) / n;
             dbias[element] += dy[i];
@@ -199,7 +199,7 @@ fn lines_follow_memory() {
 
 #[test]
 fn a_large_mean_costs_no_digits() {
-    // Neighbouring f32 numbers far from zero: all of the variance is in the last bits.
+    // Neighboring f32 numbers far from zero: all of the variance is in the last bits.
     let around = 16_777_216f32 / 4.0;
     for (what, strides) in [("rows", [3000, 1]), ("lanes", [1, 5])] {
         let x: Vec<f32> = (0..15_000).map(|i| around + (i * 7 % 11) as f32 * 0.5).collect();
@@ -214,7 +214,7 @@ fn a_large_mean_costs_no_digits() {
             dims: vec![5, 3000],
             reduced: vec![false, true],
             affine: Affine::PerGroup,
-            centred: true,
+            centered: true,
             given: false,
             double: false,
             views,

@@ -193,8 +193,8 @@ fn mixed(len: usize, seed: u64) -> Vec<f64> {
 }
 
 #[test]
-fn normalisations_are_one_kernel() {
-    let Some(bench) = bench("normalisations_are_one_kernel") else { return };
+fn normalizations_are_one_kernel() {
+    let Some(bench) = bench("normalizations_are_one_kernel") else { return };
     let cases: &[Layout<'_>] = &[
         ("rows", &[6], &[77], &[77, 1]),
         ("rows of vectors", &[6], &[64], &[80, 1]),

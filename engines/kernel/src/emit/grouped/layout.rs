@@ -131,7 +131,7 @@ impl Loops {
 
     /// Strides of the main access along the innermost loop of the groups and along that of the members; `None` where
     /// there is no such loop or the stride is 0.
-    pub(super) fn neighbours(&self) -> (Option<u64>, Option<u64>) {
+    pub(super) fn neighbors(&self) -> (Option<u64>, Option<u64>) {
         let along = |loops: std::ops::Range<usize>| {
             let distance = distance(&self.places[self.main?.0], loops.last()?);
             (distance != 0).then_some(distance)
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_are_those_of_the_largest_tensor() {
+    fn neighbors_are_those_of_the_largest_tensor() {
         // (what, places, bytes of each, wanted)
         let cases = [
             ("rows", vec![place(&[70, 1]), place(&[1, 0])], vec![4, 4], (Some(70), Some(1))),
@@ -299,7 +299,7 @@ mod tests {
             ("divided", vec![bounded(1, &[1, -1], 2, 9, 1)], vec![4], (Some(1), Some(1))),
         ];
         for (what, places, bytes, want) in cases {
-            assert_eq!(Loops::new(&[50], &[40], places, &bytes).neighbours(), want, "{what}");
+            assert_eq!(Loops::new(&[50], &[40], places, &bytes).neighbors(), want, "{what}");
         }
     }
 }

@@ -60,7 +60,7 @@ impl ThreadMap {
     pub(super) fn new(
         groups: u64,
         members: u64,
-        neighbours: (Option<u64>, Option<u64>),
+        neighbors: (Option<u64>, Option<u64>),
         vector: Option<Vector>,
     ) -> ThreadMap {
         let per_lane = match vector {
@@ -71,7 +71,7 @@ impl ThreadMap {
             None => PER_LANE,
         };
         let lanes = |most: u32| lanes(members / per_lane, most);
-        let (group, member) = (neighbours.0.unwrap_or(u64::MAX), neighbours.1.unwrap_or(u64::MAX));
+        let (group, member) = (neighbors.0.unwrap_or(u64::MAX), neighbors.1.unwrap_or(u64::MAX));
         if member < group && group > NEAR {
             let threads = if groups < BUSY && members >= 8 * u64::from(MANY_THREADS) { MANY_THREADS } else { THREADS };
             let lanes = lanes(threads);
@@ -167,8 +167,8 @@ mod tests {
             ("no member but one", 1000, 1, (Some(1), None), last(256, 1)),
             ("no group but one, and nothing along its members", 1, 5000, (None, None), last(8, 32)),
         ];
-        for (what, groups, members, neighbours, want) in cases {
-            let got = ThreadMap::new(groups, members, neighbours, None);
+        for (what, groups, members, neighbors, want) in cases {
+            let got = ThreadMap::new(groups, members, neighbors, None);
             assert_eq!(got, want, "{what}");
             assert!(got.threads().is_power_of_two() && got.threads() <= MANY_THREADS, "{what}");
             let smaller = got.smaller();
@@ -213,8 +213,8 @@ mod tests {
             ("vectors of a thread each", 8 << 17, 512, columns, groups, last(256, 1)),
             ("fewer vectors", (8 << 17) - 8, 512, columns, groups, last(32, 8)),
         ];
-        for (what, groups, members, neighbours, vector, want) in cases {
-            assert_eq!(ThreadMap::new(groups, members, neighbours, vector), want, "{what}");
+        for (what, groups, members, neighbors, vector, want) in cases {
+            assert_eq!(ThreadMap::new(groups, members, neighbors, vector), want, "{what}");
         }
         let cases = [
             ("a lane for each", 1 << 20, 1, last(128, 1)),

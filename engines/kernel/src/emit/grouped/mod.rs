@@ -354,7 +354,7 @@ fn generate_with(work: &Grouped, choice: Choice, reuse: Option<Reuse>) -> Result
         (Some(_), ..) => ThreadMap::ELEMENTWISE,
         (None, Some(mapping), _) => mapping,
         (None, None, Some(lanes)) => ThreadMap::rows(groups, lanes),
-        (None, None, None) => ThreadMap::new(groups, members, loops.neighbours(), vector),
+        (None, None, None) => ThreadMap::new(groups, members, loops.neighbors(), vector),
     };
     let shared = |mapping: ThreadMap| {
         let buffers = folds::Buffers::new(passes.iter().map(|part| part.folds));
@@ -498,7 +498,7 @@ fn vector(
     if elements {
         return Vector::of_members(loops, statements, loaded, true);
     }
-    match loops.neighbours() {
+    match loops.neighbors() {
         (Some(1), Some(1)) | (None, None) => None,
         (_, Some(1)) => Vector::of_members(loops, statements, loaded, false).or_else(|| {
             let stored = passes.iter().flat_map(|part| &part.stores).map(|target| &loops.places[target.place]);

@@ -240,7 +240,7 @@ fn joining() -> Vec<Example> {
             "{0 1: FO}",
         ),
         (
-            "an activation before a normalisation",
+            "an activation before a normalization",
             rows(&[0, 1, 2]).unary(ReluFwd, 2, 0).layernorm(1, [13, 14]),
             "[0] {1: FOFOE}",
         ),
@@ -261,7 +261,7 @@ fn joining() -> Vec<Example> {
             "{0 1 2 3 4 5: FOFOE}",
         ),
         (
-            "a normalisation, spelled",
+            "a normalization, spelled",
             rows(&[0, 1, 101, 102])
                 .tensor(100, SUMS)
                 .tensor(103, SUMS)
