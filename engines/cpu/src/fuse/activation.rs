@@ -107,8 +107,8 @@ impl Matcher<'_> {
                 })?;
             either([one, two], |x, sum| {
                 let (added, work) = self.producer(sum)?;
-                let (odd, _) = either(operands(work, PointwiseMode::Add)?, |odd, number| {
-                    (self.number(number)? == 1.0).then_some((odd, ()))
+                let odd = either(operands(work, PointwiseMode::Add)?, |odd, number| {
+                    (self.number(number)? == 1.0).then_some(odd)
                 })?;
                 let (mode, mut nodes) = self.normal(odd, x).or_else(|| self.approximation(odd, x))?;
                 nodes.extend([added, node]);
@@ -132,12 +132,11 @@ impl Matcher<'_> {
         let (scaled, work) = self.producer(argument)?;
         let (sum, scale) = self.with_number(work, PointwiseMode::Mul)?;
         let (added, work) = self.producer(sum)?;
-        let (tail, _) = either(operands(work, PointwiseMode::Add)?, |tail, base| (base == x).then_some((tail, ())))?;
+        let tail = either(operands(work, PointwiseMode::Add)?, |tail, base| (base == x).then_some(tail))?;
         let (multiplied, work) = self.producer(tail)?;
         let (cube, coefficient) = self.with_number(work, PointwiseMode::Mul)?;
         let (cubed, work) = self.producer(cube)?;
-        let (square, _) =
-            either(operands(work, PointwiseMode::Mul)?, |square, base| (base == x).then_some((square, ())))?;
+        let square = either(operands(work, PointwiseMode::Mul)?, |square, base| (base == x).then_some(square))?;
         let (squared, work) = self.producer(square)?;
         let fits = operands(work, PointwiseMode::Mul)? == [x, x]
             && is_near(scale, TANH_SCALE)
@@ -216,8 +215,8 @@ fn operand(work: &Elementwise, mode: PointwiseMode) -> Option<TensorUid> {
     }
 }
 
-/// What `of` makes of two operands in one order or the other.
-fn either<T, R>([a, b]: [TensorUid; 2], of: impl Fn(TensorUid, TensorUid) -> Option<(T, R)>) -> Option<(T, R)> {
+/// Match of two operands, in their order or the other one.
+fn either<R>([a, b]: [TensorUid; 2], of: impl Fn(TensorUid, TensorUid) -> Option<R>) -> Option<R> {
     of(a, b).or_else(|| of(b, a))
 }
 
