@@ -124,6 +124,22 @@ impl CpuPlan {
     }
 
     /// # Safety
+    /// As [`Plan::execute`], for memory that was resolved, after all steps before.
+    unsafe fn step(&self, index: usize, step: &Step, memory: &Memory<'_>) -> Result<(), Error> {
+        match step {
+            // SAFETY: the caller's promise.
+            Step::Convolution(step) => unsafe { self.convolve(index, step, memory) },
+            Step::Pointwise(step) => {
+                // SAFETY: the caller's promise; the memory's addresses are this step's buffers and workspace.
+                unsafe { self.pointwise(step, memory) };
+                Ok(())
+            }
+            // SAFETY: the caller's promise; the memory's addresses are this step's buffers and workspace.
+            Step::Node(step) => unsafe { self.node(index, step, memory) },
+        }
+    }
+
+    /// # Safety
     /// As [`Plan::execute`], for memory that was resolved.
     unsafe fn convolve(&self, index: usize, step: &ConvolutionStep, memory: &Memory<'_>) -> Result<(), Error> {
         let raw = memory.at(step.w).cast_const();
@@ -217,6 +233,10 @@ struct Memory<'a> {
     pack: &'a [DeviceBuffer],
 }
 
+// SAFETY: addresses are numbers, which any thread may copy; the execution that the memory is lent to may be led by a thread
+// of the lender's, and what may be done with it is said where it is dereferenced.
+unsafe impl Sync for Memory<'_> {}
+
 impl Memory<'_> {
     fn at(&self, place: Place) -> *mut u8 {
         match place {
@@ -272,16 +292,22 @@ impl Plan for CpuPlan {
         };
         self.schedule.buffers.resolve(pack, addresses)?;
         let memory = Memory { addresses, workspace, constants: &self.schedule.constants, pack };
-        for (index, step) in self.schedule.steps.iter().enumerate() {
-            match step {
-                // SAFETY: the caller's promise, for memory that was just resolved.
-                Step::Convolution(step) => unsafe { self.convolve(index, step, &memory) }?,
-                // SAFETY: the caller's promise; the memory's addresses are this step's buffers and workspace.
-                Step::Pointwise(step) => unsafe { self.pointwise(step, &memory) },
-                // SAFETY: the caller's promise; the memory's addresses are this step's buffers and workspace.
-                Step::Node(step) => unsafe { self.node(index, step, &memory) }?,
-            }
+        // The first loop shows that there are any; most graphs of one step have no second one.
+        let mut steps = self.schedule.steps.iter().enumerate();
+        let calls = lent::calls();
+        while lent::calls() == calls {
+            let Some((index, step)) = steps.next() else { return Ok(()) };
+            // SAFETY: the caller's promise, for memory that was just resolved.
+            unsafe { self.step(index, step, &memory) }?;
         }
-        Ok(())
+        if steps.len() < 2 {
+            // SAFETY: the caller's promise, for memory that was just resolved.
+            return steps.try_for_each(|(index, step)| unsafe { self.step(index, step, &memory) });
+        }
+        let memory = &memory;
+        lent::crew(&self.pool, move || {
+            // SAFETY: the caller's promise, for memory that was just resolved.
+            steps.try_for_each(|(index, step)| unsafe { self.step(index, step, memory) })
+        })
     }
 }

@@ -241,8 +241,10 @@ impl Epilogue {
                 Step::Activation(activation) => tile.steps.push(in_registers(activation)?),
             }
         }
+        // Images of one place that have an operand's value each may be places of one plane.
+        let apart = |last: &Combine| self.single && last.layout.strides[0] != 0 && !last.product && beside(&last.layout);
         if let Some(last) = &self.last
-            && tile.list(last, per_image).is_none()
+            && (apart(last) || tile.list(last, per_image).is_none())
         {
             if last.product || !beside(&last.layout) {
                 return None;

@@ -7,7 +7,9 @@
 //! in which the taps of a kernel row lie side by side. Where the output's channels are apart, tiles are transposed
 //! before they are stored.
 //!
-//! A unit of work is some places of a plane of an image and group, for some panels of output channels.
+//! A unit of work is some places of a plane of an image and group, for some panels of output channels. Where images follow each
+//! other at the distance of places, as channels-last ones do, they are a single plane: a tile has places of several small images,
+//! and weights pass once for all of them.
 
 #![expect(clippy::needless_range_loop, reason = "closures of iterators are compiled without the instruction set")]
 
@@ -34,6 +36,8 @@ const PLANES: (usize, usize) = (8, 16);
 pub(super) const BESIDE_PLANES: f64 = 0.87;
 /// Parts of a plane for each thread, at most, where none of its input is copied.
 const PARTS: usize = 8;
+/// Bytes a cycle of what another thread's core has written.
+const REMOTE: f64 = 3.0;
 /// Bytes of copied input of a unit.
 const STAGED_BYTES: usize = 512 << 10;
 
@@ -51,6 +55,8 @@ pub(super) struct Indirect {
     planar: bool,
     /// True if the input is copied.
     staged: bool,
+    /// True if the places of all images are one plane's.
+    pub(super) joined: bool,
     /// Outputs on each axis whose windows are inside of the input.
     interior: [std::ops::Range<usize>; 3],
     /// Maximum tile size: places and vectors.
@@ -100,6 +106,8 @@ impl Indirect {
         let summand = |tile: &InTile| tile.summand.as_ref().is_none_or(|(_, layout)| even(layout));
         let direct = finish.in_rows().filter(|tile| even(&problem.y) && summand(tile));
         let planar = finish.is_rounding() && even(&problem.y) && place_distance(&problem.y, ow) == 1;
+        let joined = !staged && shape.output[0] == 1 && direct.as_ref().is_some_and(|tile| joins(shape, &problem.y, tile));
+        let plane = oh * ow * if joined { shape.batch } else { 1 };
         let mut plan = Indirect {
             x: problem.x,
             y: problem.y,
@@ -109,6 +117,7 @@ impl Indirect {
             steps: Vec::new(),
             planar,
             staged,
+            joined,
             interior: [0, 1, 2].map(|axis| interior(shape, axis)),
             size: (1, 1),
             places: 1,
@@ -118,8 +127,12 @@ impl Indirect {
             cost: f64::INFINITY,
             shape: shape.clone(),
         };
-        let distance = size_of::<f32>() * shape.stride[2] * problem.x.strides[4];
-        let aliased = !staged && ow > 1 && distance.is_multiple_of(ALIASED);
+        let distance = match (ow, joined && oh == 1) {
+            (1, true) => problem.x.strides[0],
+            (1, false) => 1,
+            _ => shape.stride[2] * problem.x.strides[4],
+        };
+        let aliased = !staged && (size_of::<f32>() * distance).is_multiple_of(ALIASED);
         let mut splits: Vec<usize> = (1..=16).chain([20, 24, 28, 32, 48, 64, 96, 128, 192, 256, 384, 512]).collect();
         if staged {
             splits.retain(|parts| *parts <= oh);
@@ -131,7 +144,7 @@ impl Indirect {
         // Units are whole tiles, or whole rows of the output where the input is copied.
         let places_of = |parts: usize, rows: usize| match staged {
             true => oh.div_ceil(parts) * ow,
-            false => (oh * ow).div_ceil(parts).next_multiple_of(rows),
+            false => plane.div_ceil(parts).next_multiple_of(rows),
         };
         for (i, size) in (0..splits.len()).flat_map(|i| row_tile::sizes(lanes).map(move |size| (i, size))) {
             let (rows, vectors) = size;
@@ -144,7 +157,7 @@ impl Indirect {
             if staged && parts < oh && 4 * plan.staged_len(places) > STAGED_BYTES {
                 continue;
             }
-            let parts = (oh * ow).div_ceil(places);
+            let parts = plane.div_ceil(places);
             let panels = kg.div_ceil(vectors * lanes);
             for chunks in [1, 2, 3, 4, 6, 8, 12, 16, 24, 32] {
                 if chunks > panels || chunks > 4 * threads {
@@ -152,8 +165,8 @@ impl Indirect {
                 }
                 let chunk = panels.div_ceil(chunks);
                 let chunks = panels.div_ceil(chunk);
-                let units = shape.batch * shape.groups * shape.output[0] * parts * chunks;
-                let places = places.min(oh * ow);
+                let units = shape.batch * oh * ow / plane * shape.groups * shape.output[0] * parts * chunks;
+                let places = places.min(plane);
                 let tiles = places.div_ceil(rows);
                 // The last tile has fewer places.
                 let step = |rows: usize| step_cycles(rows, vectors) * if aliased && rows > WAYS { 1.3 } else { 1.0 };
@@ -174,7 +187,10 @@ impl Indirect {
                     (None, false) => 500.0,
                 } * (tiles * chunk * vectors) as f64;
                 let unit = 800.0 + compute + gather + output + (input + weights) / 12.0;
-                let cost = unit * units.div_ceil(threads) as f64;
+                // Workers begin with units that follow each other, of which the last are shared.
+                let run = units.div_ceil(threads);
+                let others = remote_bytes(shape, [units, run, chunks], threads);
+                let cost = unit * run as f64 + others / REMOTE;
                 if cost < plan.cost {
                     plan = Indirect { cost, size, places, parts, chunk, chunks, ..plan };
                 }
@@ -187,6 +203,22 @@ impl Indirect {
     /// Output channels of a weight panel.
     pub(super) fn panel(&self) -> usize {
         self.size.1 * self.isa.lanes()
+    }
+
+    /// Number of images whose places are a plane of their own.
+    fn images(&self) -> usize {
+        if self.joined { 1 } else { self.shape.batch }
+    }
+
+    /// Number of places of a plane.
+    fn plane(&self) -> usize {
+        self.shape.batch / self.images() * self.shape.output[1] * self.shape.output[2]
+    }
+
+    /// Distance between neighboring places of a plane.
+    fn distance(&self, layout: &Layout) -> usize {
+        let [_, oh, ow] = self.shape.output;
+        if self.joined && oh * ow == 1 { layout.strides[0] } else { place_distance(layout, ow) }
     }
 
     /// Number of contiguous terms of a tap, and of taps.
@@ -247,6 +279,27 @@ impl Indirect {
     }
 }
 
+/// Bytes that a worker gets from other cores' caches if it computes `run` of `units` units, of which `chunks` are of the same
+/// places: of its input what is not in its share of all places, whose channels the worker with the same number computes in
+/// other convolutions, and of its output what these will get from it.
+fn remote_bytes(shape: &Shape, [units, run, chunks]: [usize; 3], threads: usize) -> f64 {
+    let size = |sizes: [usize; 3]| (size_of::<f32>() * shape.batch * sizes.iter().product::<usize>()) as f64;
+    let (input, output) = (size(shape.input) * shape.in_channels as f64, size(shape.output) * shape.out_channels as f64);
+    let worker = 1.0 / threads.min(units) as f64;
+    let places = run.div_ceil(chunks) as f64 / (units / chunks) as f64;
+    let elsewhere = if run.is_multiple_of(chunks) { 0.0 } else { output * worker * (1.0 - worker) };
+    input * (places - worker).max(0.0) + elsewhere
+}
+
+/// True if the places of all images have one distance in the output and in a summand, and lists of the epilogue are the same for
+/// all images.
+fn joins(shape: &Shape, y: &Layout, tile: &InTile) -> bool {
+    let [_, oh, ow] = shape.output;
+    let follow = |layout: &Layout| oh * ow == 1 || layout.strides[0] == oh * ow * place_distance(layout, ow);
+    let summand = tile.summand.as_ref().is_none_or(|(_, layout)| follow(layout));
+    shape.batch > 1 && follow(y) && summand && tile.images.iter().all(|stride| *stride == 0)
+}
+
 /// Outputs on an axis whose windows are inside of the input.
 fn interior(shape: &Shape, axis: usize) -> std::ops::Range<usize> {
     let (pad, stride) = (shape.pad_before[axis], shape.stride[axis]);
@@ -273,8 +326,7 @@ impl InUnits for Indirect {
     }
 
     fn units(&self) -> usize {
-        let shape = &self.shape;
-        shape.batch * shape.groups * shape.output[0] * self.parts * self.chunks
+        self.images() * self.shape.groups * self.shape.output[0] * self.parts * self.chunks
     }
 
     fn slot(&self) -> usize {
@@ -326,7 +378,7 @@ impl Kernel for Unit<'_, Indirect> {
             group: rest % shape.groups,
             z,
             panels,
-            places: begin..(begin + plan.places).min(shape.output[1] * shape.output[2]),
+            places: begin..(begin + plan.places).min(plan.plane()),
             lists,
             zeros,
             pointers: pointers.cast(),
@@ -465,7 +517,11 @@ impl Unit<'_, Indirect> {
         let steps = [0, 1, 2].map(|axis| dilation[axis] * strides[axis]);
         let [interior_z, interior_rows, interior_columns] = &plan.interior;
         let whole_z = plan.staged || interior_z.contains(&at.z);
-        let (mut row, mut column) = (places.start / ow, places.start % ow);
+        let oh = shape.output[1];
+        let (mut image, mut row, mut column) = (0, places.start / ow, places.start % ow);
+        if plan.joined {
+            (image, row) = (row / oh, row % oh);
+        }
         let mut first = places.start;
         while first < places.end {
             let count = plan.size.0.min(places.end - first);
@@ -474,13 +530,16 @@ impl Unit<'_, Indirect> {
             let mut whole = whole_z;
             let mut i = 0;
             while i < count {
-                windows[i] =
-                    from.wrapping_add(row * shape.stride[1] * strides[1] + column * shape.stride[2] * strides[2]);
+                let place = row * shape.stride[1] * strides[1] + column * shape.stride[2] * strides[2];
+                windows[i] = from.wrapping_add(image * plan.x.strides[0] + place);
                 coordinates[i] = (row, column);
                 whole &= plan.staged || interior_rows.contains(&row) && interior_columns.contains(&column);
                 column += 1;
                 if column == ow {
                     (row, column) = (row + 1, 0);
+                    if row == oh {
+                        (image, row) = (image + 1, 0);
+                    }
                 }
                 i += 1;
             }
@@ -560,7 +619,7 @@ impl Unit<'_, Indirect> {
                 return;
             };
             job.keep = keep;
-            job.row = place_distance(&plan.y, ow);
+            job.row = plan.distance(&plan.y);
             job.to = self.y.cast::<f32>().wrapping_add(plan.y.offset(plane) + place * job.row);
             if !tile.is_empty() {
                 let mut after = RowAfter {
@@ -572,7 +631,7 @@ impl Unit<'_, Indirect> {
                 };
                 if let Some((operand, layout)) = &tile.summand {
                     let p = (*self.operands.add(*operand)).cast::<f32>();
-                    after.row = place_distance(layout, ow);
+                    after.row = plan.distance(layout);
                     after.summand = p.wrapping_add(layout.offset(plane) + place * after.row);
                 }
                 job.after = Some(after);

@@ -786,6 +786,61 @@ fn depthwise_channels_last() {
     }
 }
 
+/// Batches of channels-last images, of which matrix products take places of several to a tile, but where an operand has other
+/// values for each.
+#[test]
+fn images_in_one_plane() {
+    let pools = [Pool::new(1), Pool::new(3)];
+    let even = [0isize; 3];
+    let shapes = [
+        shape((11, 1, 40, 37), [1, 1, 1], ONE, ONE, NO, even, ONE),
+        shape((5, 2, 32, 70), [1, 2, 3], ONE, ONE, NO, even, ONE),
+        shape((3, 1, 9, 33), [1, 5, 4], [1, 3, 3], [1, 2, 1], [0, 1, 1], even, ONE),
+        shape((4, 1, 8, 16), [1, 6, 1], [1, 3, 1], ONE, [0, 1, 0], even, ONE),
+        shape((2, 1, 8, 16), [3, 3, 3], [3, 2, 2], ONE, [0, 0, 1], even, ONE),
+        shape((2, 1, 1024, 40), [1, 1, 1], ONE, ONE, NO, even, ONE),
+    ];
+    let summand = Then::Add(Element::F32, Order::ChannelsLast);
+    let chains: [(&[Then], bool); 4] = [
+        (&[], true),
+        (&[THENS[0], summand, THENS[6]], true),
+        (&[THENS[0], THENS[5], THENS[6]], false),
+        (&[THENS[0], Then::Factors(Element::F32, 1), THENS[8]], true),
+    ];
+    let last = Order::ChannelsLast;
+    for (i, shape) in shapes.into_iter().enumerate() {
+        for (j, (chain, joined)) in chains.iter().enumerate() {
+            for order in [last, Order::ChannelsLastSliced] {
+                let case = Case { epilogue: chain.to_vec(), orders: [order, Order::Packed, last], ..plain(shape.clone()) };
+                for pool in &pools {
+                    let names = check(&case, &on_every_isa(pool, true, true), (100 * i + j) as u64);
+                    assert!(names.contains("indirect gemm"));
+                }
+            }
+            let mut problem = Problem {
+                shape: shape.clone(),
+                x: Layout::packed(Element::F32, [0; 5]),
+                w: Layout::packed(Element::F32, [0; 5]),
+                y: Layout::packed(Element::F32, [0; 5]),
+                epilogue: Vec::new(),
+                constant_weights: true,
+                winograd: true,
+            };
+            problem.x = last.layout(Element::F32, problem.x_sizes());
+            problem.w = Layout::packed(Element::F32, problem.w_sizes());
+            problem.y = last.layout(Element::F32, problem.y_sizes());
+            if chain.contains(&summand) {
+                problem.epilogue.push(EpilogueStep::Add { operand: 0, layout: problem.y });
+            }
+            if chain.contains(&THENS[5]) {
+                let layout = Layout { element: Element::F16, strides: [shape.out_channels, 1, 0, 0, 0] };
+                problem.epilogue.push(EpilogueStep::Mul { operand: 0, layout });
+            }
+            assert_eq!(Indirect::new(&problem, 2, Isa::best()).joined, *joined, "{shape:?}, {chain:?}");
+        }
+    }
+}
+
 #[test]
 fn depthwise_planes() {
     let pool = Pool::new(3);

@@ -1,21 +1,30 @@
 //! Resources that clients lend to the calling thread: a parallel-for, on which executions work and on nothing else;
 //! contents of constants, for plan builds.
 //!
-//! Nothing in a body waits for another one, and a thread that holds a lock runs no lent parallel-for: a lender may run all
-//! bodies one after the other, and one that waits may run other work of its client on the waiting thread.
+//! An execution of several loops calls the lender once, for a crew ([`crew`]): the first body to begin leads the execution,
+//! the others help with its loops until it ends. A loop costs a crew a fraction of a call of the lender, and a worker is the
+//! same thread in all loops, whose caches have what it computed before.
+//!
+//! No body waits for one that has not begun, and a thread that holds a lock calls no lender: a lender may run all bodies one
+//! after the other, and one that waits may run other work of its client on the waiting thread.
 
 use std::cell::Cell;
 use std::ffi::{CStr, c_int, c_void};
+use std::panic::{self, AssertUnwindSafe};
 
 use hipdnn_sdk_bindings::hipdnn::extension::{Body, Constants, ParallelFor, RunItems};
 
-use super::pool::Units;
-use super::sync::{AtomicUsize, Ordering, thread_local};
+use super::pool::{Pool, Shared, Units};
+use super::sync::{AtomicUsize, Mutex, Ordering, thread_local};
 
 thread_local! {
     // Without a destructor: the library may be unloaded before the thread ends.
     static LENT: Cell<ParallelFor> = const { Cell::new(ParallelFor::NONE) };
     static CONSTANTS: Cell<Constants> = const { Cell::new(Constants::NONE) };
+    // Jobs of the crew that the thread leads, null if it leads none.
+    static CREW: Cell<*const Shared> = const { Cell::new(std::ptr::null()) };
+    // Number of calls of lenders for a loop.
+    static CALLS: Cell<usize> = const { Cell::new(0) };
 }
 
 /// Lends the contents of these constants to the calling thread's plan builds, and returns those lent before.
@@ -95,29 +104,134 @@ struct Loop<'a> {
 }
 
 /// Body of the lent loop: works as one worker. Workers are counted here, so that a lender that calls for an item twice
-/// does no harm.
-unsafe extern "C" fn work(data: *mut c_void, _item: usize) {
+/// does no harm; what they begin with is the item's, which a lender tends to run on the same thread.
+unsafe extern "C" fn work(data: *mut c_void, item: usize) {
     // SAFETY: `run` passes a loop, which lives until the lender has returned.
     let shared = unsafe { &*data.cast::<Loop<'_>>() };
     let worker = shared.begun.fetch_add(1, Ordering::Relaxed);
     if worker < shared.workers {
         // What runs within a unit is that unit's thread's alone.
         let _stretch = Stretch::begin(IN_ORDER);
-        shared.units.work(shared.f, worker);
+        shared.units.work(shared.f, worker, item);
     }
 }
 
-/// Runs `f(worker, unit)` for each unit below `units` on the lent parallel-for, as
-/// [`Pool::run_indexed`](super::pool::Pool::run_indexed) does; units that the lender leaves out run on the calling
-/// thread. `false` if none is lent.
+/// Runs `f(worker, unit)` for each unit below `units` on the crew that the calling thread leads, else on the lent
+/// parallel-for, as [`Pool::run_indexed`] does; units that the lender leaves out run on the calling thread. `false` if there
+/// is no crew and none is lent.
 pub(super) fn run(units: usize, workers: usize, f: &(dyn Fn(usize, usize) + Sync)) -> bool {
+    let crew = CREW.with(Cell::get);
+    if !crew.is_null() {
+        // SAFETY: `Leader` has it there as long as this thread leads the crew, whose jobs outlive that.
+        unsafe { &*crew }.run(units, workers, f);
+        return true;
+    }
     let ParallelFor { run: Some(run), context } = LENT.with(Cell::get) else { return false };
+    CALLS.with(|calls| calls.set(calls.get().wrapping_add(1)));
     run_on(run, context, units, workers, f);
     true
 }
 
+/// Number of calls of lenders for single loops by the calling thread, which wraps.
+pub fn calls() -> usize {
+    CALLS.with(Cell::get)
+}
+
+/// Numbers of workers of a crew, at most.
+const MOST_WORKERS: usize = 1024;
+
+/// Execution in a lender's hands.
+struct Crew<F, R> {
+    jobs: Shared,
+    roll: Mutex<Roll<F>>,
+    result: Mutex<Option<std::thread::Result<R>>>,
+}
+
+/// Who has begun.
+struct Roll<F> {
+    /// The execution, until a body leads it.
+    execution: Option<F>,
+    /// Item whose body leads.
+    leader: usize,
+    /// A bit for each item that has begun, so that a lender that calls for one twice does no harm.
+    begun: [u64; MOST_WORKERS / 64],
+}
+
+/// Scope in which the calling thread leads a crew; at its end the helpers return.
+struct Leader<'a>(&'a Shared, *const Shared);
+
+impl<'a> Leader<'a> {
+    fn of(jobs: &'a Shared) -> Leader<'a> {
+        Leader(jobs, CREW.with(|crew| crew.replace(jobs)))
+    }
+}
+
+impl Drop for Leader<'_> {
+    fn drop(&mut self) {
+        CREW.with(|crew| crew.set(self.1));
+        self.0.quit();
+    }
+}
+
+/// Result of `execution`, whose loops run on a crew of up to the pool's width of the lent parallel-for's threads, on any of
+/// which `execution` itself may run. Where nothing is lent its loops are the pool's.
+pub fn crew<R: Send, F: FnOnce() -> R + Send>(pool: &Pool, execution: F) -> R {
+    let ParallelFor { run: Some(run), context } = LENT.with(Cell::get) else { return execution() };
+    let workers = pool.width().min(MOST_WORKERS);
+    let roll = Roll { execution: Some(execution), leader: 0, begun: [0; MOST_WORKERS / 64] };
+    let crew = Crew { jobs: Shared::new(), roll: Mutex::new(roll), result: Mutex::new(None) };
+    let answer = {
+        // A lender that waits may run other work of its client on this thread, which this thread has lent nothing.
+        let _stretch = Stretch::begin(ParallelFor::NONE);
+        // SAFETY: who lent it answers for the function and its context until something else is lent; the crew outlives
+        // the call, and `join::<F, R>` takes no other data.
+        unsafe { run(context, workers, join::<R, F>, (&raw const crew).cast_mut().cast()) }
+    };
+    // The lender has returned, so no body is at work.
+    let result = crew.result.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
+    match result {
+        Some(Ok(result)) => result,
+        Some(Err(payload)) => panic::resume_unwind(payload),
+        None => {
+            log::warn!("CPU engine: the lent parallel-for answered {answer} and ran nothing; the calling thread works alone");
+            let _stretch = Stretch::begin(IN_ORDER);
+            let mut roll = crew.roll.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+            let execution = roll.execution.take().expect("without a result no body has led");
+            drop(roll);
+            execution()
+        }
+    }
+}
+
+/// Body of a crew: leads the execution, or helps until it ends.
+unsafe extern "C" fn join<R: Send, F: FnOnce() -> R + Send>(data: *mut c_void, item: usize) {
+    // SAFETY: `crew` passes a crew of this execution, which lives until the lender has returned.
+    let crew = unsafe { &*data.cast::<Crew<F, R>>() };
+    let mut roll = crew.roll.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let Some(begun) = roll.begun.get_mut(item / 64) else { return };
+    let bit = 1 << (item % 64);
+    if std::mem::replace(begun, *begun | bit) & bit != 0 {
+        return;
+    }
+    // What runs within a unit is that unit's thread's alone.
+    let _stretch = Stretch::begin(IN_ORDER);
+    if let Some(execution) = roll.execution.take() {
+        roll.leader = item;
+        drop(roll);
+        let leader = Leader::of(&crew.jobs);
+        let result = panic::catch_unwind(AssertUnwindSafe(execution));
+        drop(leader);
+        *crew.result.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(result);
+    } else {
+        // The leader is the first worker.
+        let worker = if item == 0 { roll.leader } else { item };
+        drop(roll);
+        crew.jobs.help(worker);
+    }
+}
+
 fn run_on(run: RunItems, context: *mut c_void, units: usize, workers: usize, f: &(dyn Fn(usize, usize) + Sync)) {
-    let shared = Loop { units: Units::new(units), begun: AtomicUsize::new(0), workers, f };
+    let shared = Loop { units: Units::new(units, workers), begun: AtomicUsize::new(0), workers, f };
     let answer = {
         // A lender that waits may run other work of its client on this thread, which this thread has lent nothing.
         let _stretch = Stretch::begin(ParallelFor::NONE);
@@ -130,14 +244,13 @@ fn run_on(run: RunItems, context: *mut c_void, units: usize, workers: usize, f: 
     }
     // The lender has returned, so no worker is at work.
     let _stretch = Stretch::begin(IN_ORDER);
-    shared.units.work(f, 0);
+    shared.units.work(f, 0, 0);
     shared.units.end();
 }
 
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use std::panic::{self, AssertUnwindSafe};
     use std::sync::atomic::AtomicBool;
     use std::thread;
 
@@ -291,6 +404,81 @@ mod tests {
     }
 
     #[test]
+    fn a_crew_runs_every_unit_of_its_loops_once_whatever_the_lender_does() {
+        for manner in MANNERS {
+            let lender = Lender::new(manner);
+            for width in [1, 2, 5, 70] {
+                let pool = Pool::without_threads(width);
+                let calls = lender.calls.load(Ordering::Relaxed);
+                let before = replace(lender.lent());
+                let sum = crew(&pool, || {
+                    let mut sum = 0;
+                    for units in [1, 2, 7, 500] {
+                        let (hits, held) = (hits(units), hits(width));
+                        pool.run_indexed(units, usize::MAX, &|worker, unit| {
+                            assert_eq!(held[worker].fetch_add(1, Ordering::SeqCst), 0, "{manner:?}: worker {worker}");
+                            // Loops of a unit are its thread's alone.
+                            pool.run(2, &|_| {
+                                hits[unit].fetch_add(1, Ordering::Relaxed);
+                            });
+                            held[worker].fetch_sub(1, Ordering::SeqCst);
+                        });
+                        assert!(hits.iter().all(|hit| hit.load(Ordering::Relaxed) == 2), "{manner:?}, {units} units");
+                        sum += units;
+                    }
+                    sum
+                });
+                replace(before);
+                assert_eq!((sum, lender.calls.load(Ordering::Relaxed) - calls), (510, 1), "{manner:?}, {width} wide");
+                assert!(CREW.get().is_null(), "{manner:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn workers_of_a_crew_are_the_same_threads_in_every_loop() {
+        let (pool, lender) = (Pool::without_threads(3), Lender::new(Manner::Threads(3)));
+        let before = replace(lender.lent());
+        let threads = std::sync::Mutex::new(std::collections::HashMap::new());
+        crew(&pool, || {
+            for _ in 0..50 {
+                pool.run_indexed(30, usize::MAX, &|worker, _| {
+                    let this = thread::current().id();
+                    assert_eq!(*threads.lock().unwrap().entry(worker).or_insert(this), this, "worker {worker}");
+                    thread::yield_now();
+                });
+            }
+        });
+        replace(before);
+        assert!(!threads.into_inner().unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_panic_of_a_crew_reaches_the_caller() {
+        for manner in MANNERS {
+            let (pool, lender) = (Pool::without_threads(3), Lender::new(manner));
+            let before = replace(lender.lent());
+            for in_a_unit in [true, false] {
+                let result = panic::catch_unwind(AssertUnwindSafe(|| {
+                    crew(&pool, || {
+                        pool.run(64, &|unit| {
+                            if in_a_unit && unit == 5 {
+                                panic::resume_unwind(Box::new("crew"));
+                            }
+                        });
+                        panic::resume_unwind(Box::new("crew"));
+                    })
+                }));
+                let Err(payload) = result;
+                assert_eq!(payload.downcast_ref(), Some(&"crew"), "{manner:?}");
+            }
+            assert_eq!(crew(&pool, || 7), 7, "{manner:?}");
+            replace(before);
+            assert!(CREW.get().is_null(), "{manner:?}");
+        }
+    }
+
+    #[test]
     fn a_lender_is_its_threads_and_nested_runs_are_not_lent() {
         let (pool, outer, inner) = (Pool::new(3), Lender::new(Manner::Threads(3)), Lender::new(Manner::InOrder));
         let (total, unlent) = (AtomicUsize::new(0), AtomicBool::new(true));
@@ -400,6 +588,28 @@ mod interleavings {
             replace(before);
             assert_eq!(hits.counts(), [1, 1, 1]);
             assert_eq!(workers.counts().iter().sum::<usize>(), 3);
+        });
+    }
+
+    #[test]
+    fn a_crew_runs_every_unit_of_its_loops_once() {
+        loom::model(|| {
+            let before = replace(ParallelFor { run: Some(run_items), context: std::ptr::null_mut() });
+            let pool = Pool::without_threads(2);
+            let done = crew(&pool, || {
+                for _ in 0..2 {
+                    let (hits, workers) = (Hits::new(2), Hits::new(2));
+                    pool.run_indexed(2, 2, &|worker, unit| {
+                        // The model reports a worker that two threads are.
+                        workers.hit(worker);
+                        hits.hit(unit);
+                    });
+                    assert_eq!(hits.counts(), [1, 1]);
+                }
+                true
+            });
+            replace(before);
+            assert!(done);
         });
     }
 }

@@ -16,39 +16,63 @@ const SPINS: u32 = if cfg!(all(loom, test)) { 1 } else { 4_000 };
 /// Work shared by all threads of a call: `f(worker, unit)`.
 type Task<'a> = dyn Fn(usize, usize) + Sync + 'a;
 
-/// The units of a job, which workers take one after the other.
+/// Number of parts of a job's units that workers begin with.
+const PARTS: usize = if cfg!(all(loom, test)) { 2 } else { 16 };
+
+/// The units of a job, which workers take one after the other: first those of a part of their own, then what others have
+/// left. The same part of jobs that follow each other is most likely of the same memory, which a core then has in its caches.
 pub(super) struct Units {
-    next: AtomicUsize,
+    /// First unit of each part that nobody has taken.
+    next: [Line<AtomicUsize>; PARTS],
     count: AtomicUsize,
+    parts: AtomicUsize,
     panic: Mutex<Option<Box<dyn Any + Send>>>,
 }
 
+/// A value on cache lines of its own, so that workers don't wait for each other's.
+#[repr(align(64))]
+struct Line<T>(T);
+
 impl Units {
-    /// Makes `count` units, none of them taken.
-    pub(super) fn new(count: usize) -> Units {
-        Units { next: AtomicUsize::new(0), count: AtomicUsize::new(count), panic: Mutex::new(None) }
+    /// Makes `count` units for so many workers, none of them taken.
+    pub(super) fn new(count: usize, workers: usize) -> Units {
+        let parts = workers.clamp(1, PARTS);
+        Units {
+            next: std::array::from_fn(|part| Line(AtomicUsize::new(first_of(part.min(parts), parts, count)))),
+            count: AtomicUsize::new(count),
+            parts: AtomicUsize::new(parts),
+            panic: Mutex::new(None),
+        }
     }
 
     /// Begins anew; no worker is at work.
-    fn restart(&self, count: usize) {
-        self.next.store(0, Ordering::Relaxed);
+    fn restart(&self, count: usize, workers: usize) {
+        let parts = workers.clamp(1, PARTS);
+        for (part, next) in self.next[..parts].iter().enumerate() {
+            next.0.store(first_of(part, parts, count), Ordering::Relaxed);
+        }
         self.count.store(count, Ordering::Relaxed);
+        self.parts.store(parts, Ordering::Relaxed);
     }
 
-    /// Takes units until none is left; a panic is kept for [`Units::end`] and ends the job.
-    pub(super) fn work(&self, task: &Task<'_>, worker: usize) {
-        let count = self.count.load(Ordering::Relaxed);
+    /// Takes units until none is left, those of part `home` first (counted on from the first part behind the last); a panic is
+    /// kept for [`Units::end`] and ends the job.
+    pub(super) fn work(&self, task: &Task<'_>, worker: usize, home: usize) {
+        let (count, parts) = (self.count.load(Ordering::Relaxed), self.parts.load(Ordering::Relaxed));
         let result = panic::catch_unwind(AssertUnwindSafe(|| {
-            loop {
-                let unit = self.next.fetch_add(1, Ordering::Relaxed);
-                if unit >= count {
-                    break;
+            for part in (0..parts).map(|turn| (home % parts + turn) % parts) {
+                let end = first_of(part + 1, parts, count);
+                loop {
+                    let unit = self.next[part].0.fetch_add(1, Ordering::Relaxed);
+                    if unit >= end {
+                        break;
+                    }
+                    task(worker, unit);
                 }
-                task(worker, unit);
             }
         }));
         if let Err(payload) = result {
-            self.next.store(count, Ordering::Relaxed);
+            self.next.iter().for_each(|next| next.0.store(count, Ordering::Relaxed));
             self.panic.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).get_or_insert(payload);
         }
     }
@@ -66,6 +90,11 @@ impl Units {
     }
 }
 
+/// First of `count` units of a part.
+fn first_of(part: usize, parts: usize, count: usize) -> usize {
+    count / parts * part + (count % parts).min(part)
+}
+
 #[derive(Clone, Copy)]
 struct Job {
     task: *const Task<'static>,
@@ -78,7 +107,8 @@ struct Job {
 const CLOSED: u64 = 1 << 31;
 const INSIDE: u64 = CLOSED - 1;
 
-struct Shared {
+/// A job at a time for a caller and its helpers, which may come and go.
+pub(super) struct Shared {
     state: AtomicU64,
     job: UnsafeCell<Option<Job>>,
     units: Units,
@@ -121,17 +151,7 @@ impl Pool {
     }
 
     fn with_helpers(threads: usize, helpers: usize) -> Pool {
-        let shared = Arc::new(Shared {
-            state: AtomicU64::new(CLOSED),
-            job: UnsafeCell::new(None),
-            units: Units::new(0),
-            busy: AtomicBool::new(false),
-            quit: AtomicBool::new(false),
-            asleep: AtomicUsize::new(0),
-            sleep: Mutex::new(()),
-            wake: Condvar::new(),
-            done: Condvar::new(),
-        });
+        let shared = Arc::new(Shared::new());
         let helpers = (1..=helpers)
             .map_while(|worker| {
                 let shared = Arc::clone(&shared);
@@ -168,24 +188,17 @@ impl Pool {
     /// `workers` and the number of threads that the pool was made for.
     pub fn run_indexed(&self, units: usize, workers: usize, f: &(dyn Fn(usize, usize) + Sync)) {
         let workers = workers.min(self.width).min(units);
-        if workers > 1 && lent::run(units, workers, f) {
-            return;
-        }
-        let workers = workers.min(self.threads());
-        if workers <= 1 || self.shared.busy.swap(true, Ordering::Acquire) {
+        if workers <= 1 {
             (0..units).for_each(|unit| f(0, unit));
-            return;
+        } else if !lent::run(units, workers, f) {
+            self.shared.run(units, workers.min(self.threads()), f);
         }
-        self.shared.lead(units, workers, f);
     }
 }
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        // The lock orders it before the last look of whoever goes to sleep.
-        self.shared.quit.store(true, Ordering::Relaxed);
-        drop(self.shared.lock());
-        self.shared.wake.notify_all();
+        self.shared.quit();
         for helper in self.helpers.drain(..) {
             if !helper.join() {
                 log::error!("CPU engine: a worker thread ended by a panic");
@@ -195,6 +208,37 @@ impl Drop for Pool {
 }
 
 impl Shared {
+    pub(super) fn new() -> Shared {
+        Shared {
+            state: AtomicU64::new(CLOSED),
+            job: UnsafeCell::new(None),
+            units: Units::new(0, 1),
+            busy: AtomicBool::new(false),
+            quit: AtomicBool::new(false),
+            asleep: AtomicUsize::new(0),
+            sleep: Mutex::new(()),
+            wake: Condvar::new(),
+            done: Condvar::new(),
+        }
+    }
+
+    /// Runs a job with the helpers that are there; while another one runs, on the caller alone.
+    pub(super) fn run(&self, units: usize, workers: usize, task: &Task<'_>) {
+        if workers <= 1 || self.busy.swap(true, Ordering::Acquire) {
+            (0..units).for_each(|unit| task(0, unit));
+        } else {
+            self.lead(units, workers, task);
+        }
+    }
+
+    /// Has helpers return, those that are asleep too.
+    pub(super) fn quit(&self) {
+        // The lock orders it before the last look of whoever goes to sleep.
+        self.quit.store(true, Ordering::Relaxed);
+        drop(self.lock());
+        self.wake.notify_all();
+    }
+
     /// Locks the sleepers: the lock guards no data, so a poisoned one is as good as any.
     fn lock(&self) -> MutexGuard<'_, ()> {
         self.sleep.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
@@ -205,7 +249,7 @@ impl Shared {
         let task_ptr = unsafe { std::mem::transmute::<*const Task<'_>, *const Task<'static>>(task) };
         // SAFETY: this caller holds `busy`; the last job is closed and its helpers have left.
         self.job.with_mut(|job| unsafe { *job = Some(Job { task: task_ptr, workers }) });
-        self.units.restart(units);
+        self.units.restart(units, workers);
         let number = (self.state.load(Ordering::Relaxed) >> 32).wrapping_add(1);
         self.state.store(number << 32, Ordering::Release);
         // Between this and the look at `asleep`, as between a helper's entry there and its last look at `state`: one of
@@ -215,7 +259,7 @@ impl Shared {
             drop(self.lock());
             self.wake.notify_all();
         }
-        self.units.work(task, 0);
+        self.units.work(task, 0, 0);
         let mut inside = self.state.fetch_or(CLOSED, Ordering::AcqRel) & INSIDE;
         for _ in 0..SPINS {
             if inside == 0 {
@@ -237,8 +281,8 @@ impl Shared {
         }
     }
 
-    /// Main loop of a helper thread.
-    fn help(&self, worker: usize) {
+    /// Helps with jobs until [`Shared::quit`].
+    pub(super) fn help(&self, worker: usize) {
         let mut seen = 0;
         loop {
             let Some(state) = self.next_job(seen) else { return };
@@ -257,7 +301,7 @@ impl Shared {
                 && worker < job.workers
             {
                 // SAFETY: the caller keeps the task alive until every helper has left.
-                self.units.work(unsafe { &*job.task }, worker);
+                self.units.work(unsafe { &*job.task }, worker, worker);
             }
             let before = self.state.fetch_sub(1, Ordering::AcqRel);
             if before & INSIDE == 1 && before & CLOSED != 0 {
