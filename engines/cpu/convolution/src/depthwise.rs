@@ -3,7 +3,7 @@
 //! A tile is some neighboring places of an output row, and passes over all channels, a vector at a time. A vector of
 //! the input is loaded once for all places of the tile that a kernel row looks at it for.
 //!
-//! A unit of work is some rows of the output.
+//! A unit of work is some tiles, row after row of the output.
 
 mod planes;
 mod rows;
@@ -58,7 +58,7 @@ impl Depthwise {
 
     pub(super) fn new(problem: &Problem, threads: usize, isa: Isa) -> Depthwise {
         let shape = &problem.shape;
-        let [_, oh, ow] = shape.output;
+        let ow = shape.output[2];
         let finish = Epilogue::new(problem);
         let direct = finish.in_rows();
         let in_vain = |places: &usize| ow.next_multiple_of(*places);
@@ -71,11 +71,22 @@ impl Depthwise {
             steps: Vec::new(),
             places: PLACES.into_iter().min_by_key(in_vain).expect("there are some"),
             far: shape.dilation[1] == 1 && size_of::<f32>() * shape.groups * shape.input[1] * shape.input[2] > FAR,
-            units: (shape.batch * oh).min(8 * threads),
+            units: 0,
             shape: shape.clone(),
         };
+        plan.units = plan.tiles().min(4 * threads);
         plan.steps = epilogue::steps(plan.direct.as_ref(), plan.list_len());
         plan
+    }
+
+    /// Number of tiles of a row of the output.
+    fn row_tiles(&self) -> usize {
+        self.shape.output[2].div_ceil(self.places)
+    }
+
+    /// Number of tiles of the output.
+    fn tiles(&self) -> usize {
+        self.shape.batch * self.shape.output[1] * self.row_tiles()
     }
 
     /// Channels of a weight panel.
@@ -117,14 +128,15 @@ impl Kernel for Unit<'_, Depthwise> {
         let plan = self.plan;
         let shape = &plan.shape;
         let [_, oh, ow] = shape.output;
-        let rows = shape.batch * oh;
-        let share = |unit: usize| rows * unit / plan.units;
+        let (tiles, of_row) = (plan.tiles(), plan.row_tiles());
+        let share = |unit: usize| tiles * unit / plan.units;
         let blocks = shape.groups / S::LANES;
         let fixed = fixed(shape);
         let whole = function::<S>(fixed, plan.places, true);
         let rest = function::<S>(fixed, plan.places, false);
         let mut listed = usize::MAX;
-        for row in share(self.unit)..share(self.unit + 1) {
+        for tile in share(self.unit)..share(self.unit + 1) {
+            let (row, place) = (tile / of_row, tile % of_row * plan.places);
             let (image, row) = (row / oh, row % oh);
             // SAFETY: the slot has room for the lists and a tile; windows, channels and places are the problem's.
             unsafe {
@@ -133,21 +145,17 @@ impl Kernel for Unit<'_, Depthwise> {
                     plan.finish.fill_lists(direct, self.operands, image, 0, count, self.slot, plan.list_len());
                     listed = image;
                 }
-                let mut place = 0;
-                while place < ow {
-                    let count = plan.places.min(ow - place);
-                    let mut tile = self.tile([image, 0, 0, row, place], count);
-                    tile.blocks = blocks;
-                    whole(s, &tile);
-                    if blocks * S::LANES < shape.groups {
-                        tile.skip(blocks * S::LANES, blocks * shape.taps() * S::LANES);
-                        (tile.blocks, tile.keep) = (1, shape.groups - blocks * S::LANES);
-                        rest(s, &tile);
-                    }
-                    if plan.direct.is_none() {
-                        self.transpose(s, [image, 0, 0, row, place], count);
-                    }
-                    place += count;
+                let count = plan.places.min(ow - place);
+                let mut tile = self.tile([image, 0, 0, row, place], count);
+                tile.blocks = blocks;
+                whole(s, &tile);
+                if blocks * S::LANES < shape.groups {
+                    tile.skip(blocks * S::LANES, blocks * shape.taps() * S::LANES);
+                    (tile.blocks, tile.keep) = (1, shape.groups - blocks * S::LANES);
+                    rest(s, &tile);
+                }
+                if plan.direct.is_none() {
+                    self.transpose(s, [image, 0, 0, row, place], count);
                 }
             }
         }

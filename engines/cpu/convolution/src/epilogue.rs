@@ -242,7 +242,8 @@ impl Epilogue {
             }
         }
         // Images of one place that have an operand's value each may be places of one plane.
-        let apart = |last: &Combine| self.single && last.layout.strides[0] != 0 && !last.product && beside(&last.layout);
+        let apart =
+            |last: &Combine| self.single && last.layout.strides[0] != 0 && !last.product && beside(&last.layout);
         if let Some(last) = &self.last
             && (apart(last) || tile.list(last, per_image).is_none())
         {

@@ -38,6 +38,8 @@ pub(super) const BESIDE_PLANES: f64 = 0.87;
 const PARTS: usize = 8;
 /// Bytes a cycle of what another thread's core has written.
 const REMOTE: f64 = 3.0;
+/// Bytes a cycle of weights: a core that multiplies with all those of a network does not keep them in its caches.
+const FAR: f64 = 5.0;
 /// Bytes of copied input of a unit.
 const STAGED_BYTES: usize = 512 << 10;
 
@@ -106,7 +108,8 @@ impl Indirect {
         let summand = |tile: &InTile| tile.summand.as_ref().is_none_or(|(_, layout)| even(layout));
         let direct = finish.in_rows().filter(|tile| even(&problem.y) && summand(tile));
         let planar = finish.is_rounding() && even(&problem.y) && place_distance(&problem.y, ow) == 1;
-        let joined = !staged && shape.output[0] == 1 && direct.as_ref().is_some_and(|tile| joins(shape, &problem.y, tile));
+        let joined =
+            !staged && shape.output[0] == 1 && direct.as_ref().is_some_and(|tile| joins(shape, &problem.y, tile));
         let plane = oh * ow * if joined { shape.batch } else { 1 };
         let mut plan = Indirect {
             x: problem.x,
@@ -189,8 +192,11 @@ impl Indirect {
                 let unit = 800.0 + compute + gather + output + (input + weights) / 12.0;
                 // Workers begin with units that follow each other, of which the last are shared.
                 let run = units.div_ceil(threads);
-                let others = remote_bytes(shape, [units, run, chunks], threads);
-                let cost = unit * run as f64 + others / REMOTE;
+                let remote = remote_bytes(shape, [units, run, chunks], threads) / REMOTE;
+                // Of its weights a worker has to read what is beyond its share of the convolution's, too.
+                let all = (panels * vectors * lanes * depth * 4) as f64;
+                let far = (weights * run.min(chunks) as f64 - all / threads.min(units) as f64).max(0.0) / FAR;
+                let cost = unit * run as f64 + remote + far;
                 if cost < plan.cost {
                     plan = Indirect { cost, size, places, parts, chunk, chunks, ..plan };
                 }
@@ -284,7 +290,8 @@ impl Indirect {
 /// other convolutions, and of its output what these will get from it.
 fn remote_bytes(shape: &Shape, [units, run, chunks]: [usize; 3], threads: usize) -> f64 {
     let size = |sizes: [usize; 3]| (size_of::<f32>() * shape.batch * sizes.iter().product::<usize>()) as f64;
-    let (input, output) = (size(shape.input) * shape.in_channels as f64, size(shape.output) * shape.out_channels as f64);
+    let (input, output) =
+        (size(shape.input) * shape.in_channels as f64, size(shape.output) * shape.out_channels as f64);
     let worker = 1.0 / threads.min(units) as f64;
     let places = run.div_ceil(chunks) as f64 / (units / chunks) as f64;
     let elsewhere = if run.is_multiple_of(chunks) { 0.0 } else { output * worker * (1.0 - worker) };

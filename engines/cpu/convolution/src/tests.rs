@@ -811,7 +811,8 @@ fn images_in_one_plane() {
     for (i, shape) in shapes.into_iter().enumerate() {
         for (j, (chain, joined)) in chains.iter().enumerate() {
             for order in [last, Order::ChannelsLastSliced] {
-                let case = Case { epilogue: chain.to_vec(), orders: [order, Order::Packed, last], ..plain(shape.clone()) };
+                let case =
+                    Case { epilogue: chain.to_vec(), orders: [order, Order::Packed, last], ..plain(shape.clone()) };
                 for pool in &pools {
                     let names = check(&case, &on_every_isa(pool, true, true), (100 * i + j) as u64);
                     assert!(names.contains("indirect gemm"));

@@ -42,6 +42,12 @@ const MORE_VALUES: usize = SLOTS * ROW;
 /// Number of elements below which waking another thread costs more than it saves.
 const PER_UNIT: usize = 16 * 1024;
 
+/// Number of elements of a unit for so many threads: where there are enough for several threads, each gets as many units as even
+/// out what they do.
+fn per_unit(elements: usize, threads: usize) -> usize {
+    if elements <= PER_UNIT { PER_UNIT } else { (elements / (2 * threads)).clamp(PER_UNIT / 4, PER_UNIT) }
+}
+
 /// Least rows and columns of a matrix that is transposed by squares, unless its lines follow on each other: in a smaller one
 /// there is no square of eight lanes.
 const LEAST_SQUARE: usize = 8;
@@ -200,7 +206,7 @@ impl PointwiseKernel {
         let (count, of_input, of_output) = (self.dims[last], self.inputs[0].strides(), &self.output.strides);
         // Lines along the dimension before are at one distance.
         let (rows, along): (usize, usize) = (self.dims[..last].iter().product(), self.dims[last - 1]);
-        let each = (PER_UNIT / count).max(1);
+        let each = (per_unit(rows * count, pool.width()) / count).max(1);
         let offset = |strides: &[usize], row: usize| offset(&self.dims[..last], strides, row);
         let addresses = &(Shared(input.cast_mut()), Shared(output));
         pool.run(rows.div_ceil(each), &|unit| {
@@ -233,8 +239,9 @@ impl PointwiseKernel {
         let count: usize = (0..last).filter(|axis| *axis != turned).map(|axis| self.dims[axis]).product();
         // Whole lines of the input, as many of them as a unit has, and no more rows of them.
         let line = LINE / size_of::<f32>();
-        let strip = (PER_UNIT / rows.max(1)).max(1).next_multiple_of(line);
-        let tall = (PER_UNIT / strip.min(columns)).max(1).next_multiple_of(line);
+        let per_unit = per_unit(count * rows * columns, pool.width());
+        let strip = (per_unit / rows.max(1)).max(1).next_multiple_of(line);
+        let tall = (per_unit / strip.min(columns)).max(1).next_multiple_of(line);
         let (strips, blocks) = (columns.div_ceil(strip), rows.div_ceil(tall));
         let addresses = &(Shared(input.cast_mut()), Shared(output));
         pool.run(count * strips * blocks, &|unit| {
@@ -316,7 +323,8 @@ impl PointwiseKernel {
     /// As [`PointwiseKernel::run`]; the program is the kernel's.
     unsafe fn run_direct(&self, isa: Isa, pool: &Pool, direct: &Direct, inputs: &[*const u8], output: *mut u8) {
         // Without rows of its own there is nothing that the first cache has to hold.
-        let most = if direct.rows() == 0 { PER_UNIT } else { DIRECT_ROW };
+        let elements = self.dims.iter().product();
+        let most = if direct.rows() == 0 { per_unit(elements, pool.width()) } else { DIRECT_ROW };
         self.chunks(pool, most, direct.rows(), inputs, output, |addresses, chunk, slots: &mut [f32]| {
             let (offset, _, stride) = self.place(&self.output.strides, chunk.row);
             let to = addresses.output.cast::<f32>().wrapping_add(offset + chunk.start * stride);
@@ -353,7 +361,7 @@ impl PointwiseKernel {
         let chunks = rows * chunks_of_row;
         let chunks_per_unit = match self.output.storage.shares_bytes() {
             true => chunks,
-            false => (PER_UNIT / inner.min(most)).max(1),
+            false => (per_unit(rows * inner, pool.width()) / inner.min(most)).max(1),
         };
         let addresses = Addresses { inputs, output };
         // The whole value moves into the closure, so that its promise about threads is what is checked.

@@ -193,7 +193,9 @@ pub fn crew<R: Send, F: FnOnce() -> R + Send>(pool: &Pool, execution: F) -> R {
         Some(Ok(result)) => result,
         Some(Err(payload)) => panic::resume_unwind(payload),
         None => {
-            log::warn!("CPU engine: the lent parallel-for answered {answer} and ran nothing; the calling thread works alone");
+            log::warn!(
+                "CPU engine: the lent parallel-for answered {answer} and ran nothing; the calling thread works alone"
+            );
             let _stretch = Stretch::begin(IN_ORDER);
             let mut roll = crew.roll.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
             let execution = roll.execution.take().expect("without a result no body has led");
