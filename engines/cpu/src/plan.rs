@@ -233,8 +233,9 @@ struct Memory<'a> {
     pack: &'a [DeviceBuffer],
 }
 
-// SAFETY: addresses are numbers, which any thread may copy; the execution that the memory is lent to may be led by a thread
-// of the lender's, and what may be done with it is said where it is dereferenced.
+// SAFETY: addresses, of the pack too, are numbers, which any thread may copy, and constants are not written; what may be done with
+// the memory is said where it is dereferenced. A thread of the lender's that leads an execution has ended that when `lent::crew`
+// returns, so that the caller's promise holds for it.
 unsafe impl Sync for Memory<'_> {}
 
 impl Memory<'_> {
@@ -292,7 +293,7 @@ impl Plan for CpuPlan {
         };
         self.schedule.buffers.resolve(pack, addresses)?;
         let memory = Memory { addresses, workspace, constants: &self.schedule.constants, pack };
-        // The first loop shows that there are any; most graphs of one step have no second one.
+        // A step of the first loop shows that there are any; a crew is for the steps behind it.
         let mut steps = self.schedule.steps.iter().enumerate();
         let calls = lent::calls();
         while lent::calls() == calls {

@@ -5,12 +5,13 @@ use std::ffi::c_void;
 use std::sync::{Arc, Barrier};
 
 use half::{bf16, f16};
+use hipdnn_cpu_threads::{Pool, lent};
 use hipdnn_schemas::{
     ConvMode, Convolution, ConvolutionFwd, DataType, EngineConfig, Graph, GraphBuilder, KnobValue, Operation,
     Pointwise, PointwiseMode, Reduction, ReductionMode, ResampleFwd, ResampleMode, Tensor, TensorDef, TensorUid,
     TensorValue,
 };
-use hipdnn_sdk_bindings::hipdnn::extension::{Constant, Constants};
+use hipdnn_sdk_bindings::hipdnn::extension::{Body, Constant, Constants, ParallelFor};
 use hipdnn_sdk_bindings::hipdnn::plugin::DeviceBuffer;
 
 use super::pointwise::Storage;
@@ -625,6 +626,58 @@ fn every_rank_and_both_modes_run() {
             execute(&plan, &pack(&memory)).unwrap();
             check(&graph, &memory, &format!("{mode} rank {}", spatial + 2));
         }
+    }
+}
+
+/// Runs each item on a thread of its own; counts its calls.
+unsafe extern "C" fn run_on_threads(calls: *mut c_void, items: usize, body: Body, data: *mut c_void) -> i32 {
+    struct Data(*mut c_void);
+    // SAFETY: bodies may be called from any thread.
+    unsafe impl Sync for Data {}
+    // SAFETY: the test lends its counter.
+    unsafe { *calls.cast::<usize>() += 1 };
+    let data = &Data(data);
+    std::thread::scope(|scope| {
+        for item in 0..items {
+            // SAFETY: body and data come together.
+            scope.spawn(move || unsafe { body(data.0, item) });
+        }
+    });
+    0
+}
+
+#[test]
+fn lent_threads_compute_the_bits_of_the_engines_own() {
+    let sizes = [16, 24, 16, 16, 8];
+    let mut tensors = vec![tensor(0, Float, &[2, sizes[0], 12, 12])];
+    let mut nodes = Vec::new();
+    for (layer, pair) in sizes.windows(2).enumerate() {
+        let (x, w, y) = (2 * layer as i64, 2 * layer as i64 + 1, 2 * layer as i64 + 2);
+        // 1×1 and padded 3×3 filters keep the extents.
+        let pad = layer as i64 % 2;
+        tensors.push(tensor(w, Float, &[pair[1], pair[0], 1 + 2 * pad, 1 + 2 * pad]));
+        let result = tensor(y, Float, &[2, pair[1], 12, 12]);
+        tensors.push(if layer + 2 == sizes.len() { result } else { result.intermediate() });
+        nodes.push(conv(x, w, y, pad));
+    }
+    let graph = build(&tensors, nodes);
+    let (memory, output) = (memory(&graph, 21), TensorUid(2 * (sizes.len() as i64 - 1)));
+    let plan = |pool: Pool| {
+        let schedule = schedule(&graph, &settings(3));
+        assert_eq!(letters(&schedule), "cccc");
+        CpuPlan::with_pool(schedule, Arc::new(pool), resources::get()).unwrap()
+    };
+    execute(&plan(Pool::new(3)), &pack(&memory)).unwrap();
+    check(&graph, &memory, "threads of the engine's");
+    let want = memory[&output].values();
+    let (mut calls, plan) = (0usize, plan(Pool::without_threads(3)));
+    for round in 1..=20 {
+        let before = lent::replace(ParallelFor { run: Some(run_on_threads), context: (&raw mut calls).cast() });
+        let result = execute(&plan, &pack(&memory));
+        lent::replace(before);
+        result.unwrap();
+        assert_eq!(calls, 3 * round, "for packing and convolving of the first step, and once for all others");
+        assert!(memory[&output].values() == want, "round {round}");
     }
 }
 

@@ -20,12 +20,14 @@ extern "C" {
  * `run` calls body(data, item) once for every item from 0 to items - 1, and returns when all calls have returned: 0, or
  * anything else if it left items out; the engine then does what is left on the calling thread.
  *
- * - Items may run in any order, on any threads, all of them on the calling thread as well: no item waits for another.
+ * - Items may run in any order, on any threads, all of them on the calling thread as well: no item waits for one that has not
+ *   begun. An execution calls run for each loop of its first step that has any, and once for all steps behind that: the first
+ *   item to begin then does the execution's work, and the others help until it is done.
  * - `items` is at most the number of threads that the plan was built for (knob hipdnn_rs.cpu.threads). It says how many
  *   threads are of use and asks for none; results do not depend on how many there are.
  * - `body` never unwinds. `run` must not throw. Neither may call body after run has returned.
- * - An item neither calls the lender nor holds a lock that an execution waits for: run may do other work of the client,
- *   other executions included, while it waits. */
+ * - An item does not call the lender, and waits for no lock that is held around a call of run: run may do other work of the
+ *   client, other executions included, while it waits. */
 typedef struct {
     int (*run)(void* context, size_t items, void (*body)(void* data, size_t item), void* data); /* NULL lends nothing */
     void* context;

@@ -33,6 +33,8 @@ pub(super) struct Epilogue {
     flat: bool,
     /// True if output planes have one place: blocks are rows of channels.
     single: bool,
+    /// True if there are several images of one place.
+    images: bool,
 }
 
 /// A step on a block.
@@ -187,7 +189,8 @@ impl Epilogue {
                 Step::Activation(_) => true,
             });
         let single = height == 1 && width == 1;
-        Epilogue { bias, clamp, steps, last, last_clamp, y: problem.y, plane: [height, width], flat, single }
+        let images = single && problem.shape.output[0] == 1 && problem.shape.batch > 1;
+        Epilogue { bias, clamp, steps, last, last_clamp, y: problem.y, plane: [height, width], flat, single, images }
     }
 
     /// True if the kernels' results are the output's values.
@@ -241,9 +244,9 @@ impl Epilogue {
                 Step::Activation(activation) => tile.steps.push(in_registers(activation)?),
             }
         }
-        // Images of one place that have an operand's value each may be places of one plane.
+        // Images of one place, each with an operand's values of its own, may be places of one plane.
         let apart =
-            |last: &Combine| self.single && last.layout.strides[0] != 0 && !last.product && beside(&last.layout);
+            |last: &Combine| self.images && last.layout.strides[0] != 0 && !last.product && beside(&last.layout);
         if let Some(last) = &self.last
             && (apart(last) || tile.list(last, per_image).is_none())
         {

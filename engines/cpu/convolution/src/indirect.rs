@@ -136,6 +136,7 @@ impl Indirect {
             _ => shape.stride[2] * problem.x.strides[4],
         };
         let aliased = !staged && (size_of::<f32>() * distance).is_multiple_of(ALIASED);
+        let mut least = f64::INFINITY;
         let mut splits: Vec<usize> = (1..=16).chain([20, 24, 28, 32, 48, 64, 96, 128, 192, 256, 384, 512]).collect();
         if staged {
             splits.retain(|parts| *parts <= oh);
@@ -193,11 +194,15 @@ impl Indirect {
                 // Workers begin with units that follow each other, of which the last are shared.
                 let run = units.div_ceil(threads);
                 let remote = remote_bytes(shape, [units, run, chunks], threads) / REMOTE;
-                // Of its weights a worker has to read what is beyond its share of the convolution's, too.
-                let all = (panels * vectors * lanes * depth * 4) as f64;
-                let far = (weights * run.min(chunks) as f64 - all / threads.min(units) as f64).max(0.0) / FAR;
-                let cost = unit * run as f64 + remote + far;
-                if cost < plan.cost {
+                // Of weights a worker has to read what is beyond its share of the convolution's, too.
+                let all = (shape.groups * panels * vectors * lanes * depth * 4) as f64;
+                let groups = run.div_ceil(parts * chunks).min(shape.groups);
+                let read = weights * (groups * run.min(chunks)) as f64;
+                let far = (read - all / threads.min(units) as f64).max(0.0) / FAR;
+                // Other algorithms' costs are those of their units alone.
+                let cost = unit * run as f64;
+                if cost + remote + far < least {
+                    least = cost + remote + far;
                     plan = Indirect { cost, size, places, parts, chunk, chunks, ..plan };
                 }
             }

@@ -810,9 +810,8 @@ fn images_in_one_plane() {
     let last = Order::ChannelsLast;
     for (i, shape) in shapes.into_iter().enumerate() {
         for (j, (chain, joined)) in chains.iter().enumerate() {
-            for order in [last, Order::ChannelsLastSliced] {
-                let case =
-                    Case { epilogue: chain.to_vec(), orders: [order, Order::Packed, last], ..plain(shape.clone()) };
+            for (x, y) in [(last, last), (Order::ChannelsLastSliced, last), (last, Order::ChannelsLastSliced)] {
+                let case = Case { epilogue: chain.to_vec(), orders: [x, Order::Packed, y], ..plain(shape.clone()) };
                 for pool in &pools {
                     let names = check(&case, &on_every_isa(pool, true, true), (100 * i + j) as u64);
                     assert!(names.contains("indirect gemm"));
@@ -833,8 +832,10 @@ fn images_in_one_plane() {
             if chain.contains(&summand) {
                 problem.epilogue.push(EpilogueStep::Add { operand: 0, layout: problem.y });
             }
-            if chain.contains(&THENS[5]) {
-                let layout = Layout { element: Element::F16, strides: [shape.out_channels, 1, 0, 0, 0] };
+            let lists =
+                [(THENS[5], Element::F16, shape.out_channels), (Then::Factors(Element::F32, 1), Element::F32, 0)];
+            for (_, element, image) in lists.into_iter().filter(|(then, ..)| chain.contains(then)) {
+                let layout = Layout { element, strides: [image, 1, 0, 0, 0] };
                 problem.epilogue.push(EpilogueStep::Mul { operand: 0, layout });
             }
             assert_eq!(Indirect::new(&problem, 2, Isa::best()).joined, *joined, "{shape:?}, {chain:?}");

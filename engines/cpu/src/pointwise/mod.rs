@@ -39,13 +39,14 @@ const FEW_VALUES: usize = 3 * DIRECT_ROW;
 /// Number that suffices for all programs of rows that are loaded.
 const MORE_VALUES: usize = SLOTS * ROW;
 
-/// Number of elements below which waking another thread costs more than it saves.
+/// Number of elements below which waking another thread costs more than it saves, and that a unit has at most.
 const PER_UNIT: usize = 16 * 1024;
 
 /// Number of elements of a unit for so many threads: where there are enough for several threads, each gets as many units as even
 /// out what they do.
 fn per_unit(elements: usize, threads: usize) -> usize {
-    if elements <= PER_UNIT { PER_UNIT } else { (elements / (2 * threads)).clamp(PER_UNIT / 4, PER_UNIT) }
+    let share = (elements / (2 * threads)).next_multiple_of(LINE / size_of::<f32>());
+    if elements <= PER_UNIT { PER_UNIT } else { share.clamp(PER_UNIT / 4, PER_UNIT) }
 }
 
 /// Least rows and columns of a matrix that is transposed by squares, unless its lines follow on each other: in a smaller one
@@ -92,11 +93,11 @@ impl InputView {
 enum Copying {
     /// By squares that are turned in registers: the input is contiguous along this dimension, the output along the last one.
     Turned(usize),
-    /// Line by line: both are contiguous along the last dimension, which is no longer than a thread takes at a time.
+    /// Line by line: both are contiguous along the last dimension, which is no longer than a unit is.
     Lines,
 }
 
-/// Values of a line that is copied with others: of shorter ones many are one row, longer ones are more than a thread takes at a time.
+/// Values of a line that is copied with others: of shorter ones many are one row, longer ones are more than a unit has.
 const LINES: RangeInclusive<usize> = 8..=PER_UNIT;
 
 /// Kernel of a pointwise program over strided tensors.

@@ -1,8 +1,8 @@
 //! Resources that clients lend to the calling thread: a parallel-for, on which executions work and on nothing else;
 //! contents of constants, for plan builds.
 //!
-//! An execution of several loops calls the lender once, for a crew ([`crew`]): the first body to begin leads the execution,
-//! the others help with its loops until it ends. A loop costs a crew a fraction of a call of the lender, and a worker is the
+//! An execution of several steps calls the lender once for most of its loops, for a crew ([`crew`]): the first body to begin leads
+//! the execution, the others help with its loops until it ends. A loop costs a crew a fraction of a call of the lender, and a worker is the
 //! same thread in all loops, whose caches have what it computed before.
 //!
 //! No body waits for one that has not begun, and a thread that holds a lock calls no lender: a lender may run all bodies one
@@ -23,7 +23,7 @@ thread_local! {
     static CONSTANTS: Cell<Constants> = const { Cell::new(Constants::NONE) };
     // Jobs of the crew that the thread leads, null if it leads none.
     static CREW: Cell<*const Shared> = const { Cell::new(std::ptr::null()) };
-    // Number of calls of lenders for a loop.
+    // Number of loops that lenders were called for.
     static CALLS: Cell<usize> = const { Cell::new(0) };
 }
 
@@ -88,7 +88,8 @@ unsafe extern "C" fn run_in_order(_context: *mut c_void, items: usize, body: Bod
 
 const IN_ORDER: ParallelFor = ParallelFor { run: Some(run_in_order), context: std::ptr::null_mut() };
 
-/// Result of `f`, during which a parallel-for lent to the calling thread is not called: `f` may hold a lock.
+/// Result of `f`, during which a parallel-for lent to the calling thread is not called: `f` may hold a lock. A crew that the thread
+/// leads works on loops of `f` all the same: its helpers run nothing but units, which wait for no lock of `f`'s.
 pub fn aside<R>(f: impl FnOnce() -> R) -> R {
     let _stretch = LENT.with(Cell::get).run.map(|_| Stretch::begin(IN_ORDER));
     f()
@@ -106,7 +107,7 @@ struct Loop<'a> {
 /// Body of the lent loop: works as one worker. Workers are counted here, so that a lender that calls for an item twice
 /// does no harm; what they begin with is the item's, which a lender tends to run on the same thread.
 unsafe extern "C" fn work(data: *mut c_void, item: usize) {
-    // SAFETY: `run` passes a loop, which lives until the lender has returned.
+    // SAFETY: `run_on` passes a loop, which lives until the lender has returned.
     let shared = unsafe { &*data.cast::<Loop<'_>>() };
     let worker = shared.begun.fetch_add(1, Ordering::Relaxed);
     if worker < shared.workers {
@@ -127,12 +128,14 @@ pub(super) fn run(units: usize, workers: usize, f: &(dyn Fn(usize, usize) + Sync
         return true;
     }
     let ParallelFor { run: Some(run), context } = LENT.with(Cell::get) else { return false };
-    CALLS.with(|calls| calls.set(calls.get().wrapping_add(1)));
+    if !std::ptr::fn_addr_eq(run, run_in_order as RunItems) {
+        CALLS.with(|calls| calls.set(calls.get().wrapping_add(1)));
+    }
     run_on(run, context, units, workers, f);
     true
 }
 
-/// Number of calls of lenders for single loops by the calling thread, which wraps.
+/// Number of single loops that the calling thread has called lenders for, which wraps.
 pub fn calls() -> usize {
     CALLS.with(Cell::get)
 }
@@ -151,8 +154,8 @@ struct Crew<F, R> {
 struct Roll<F> {
     /// The execution, until a body leads it.
     execution: Option<F>,
-    /// Item whose body leads.
-    leader: usize,
+    /// Number of bodies that have begun.
+    bodies: usize,
     /// A bit for each item that has begun, so that a lender that calls for one twice does no harm.
     begun: [u64; MOST_WORKERS / 64],
 }
@@ -178,24 +181,24 @@ impl Drop for Leader<'_> {
 pub fn crew<R: Send, F: FnOnce() -> R + Send>(pool: &Pool, execution: F) -> R {
     let ParallelFor { run: Some(run), context } = LENT.with(Cell::get) else { return execution() };
     let workers = pool.width().min(MOST_WORKERS);
-    let roll = Roll { execution: Some(execution), leader: 0, begun: [0; MOST_WORKERS / 64] };
+    let roll = Roll { execution: Some(execution), bodies: 0, begun: [0; MOST_WORKERS / 64] };
     let crew = Crew { jobs: Shared::new(), roll: Mutex::new(roll), result: Mutex::new(None) };
     let answer = {
         // A lender that waits may run other work of its client on this thread, which this thread has lent nothing.
         let _stretch = Stretch::begin(ParallelFor::NONE);
         // SAFETY: who lent it answers for the function and its context until something else is lent; the crew outlives
-        // the call, and `join::<F, R>` takes no other data.
+        // the call, and `join::<R, F>` takes no other data.
         unsafe { run(context, workers, join::<R, F>, (&raw const crew).cast_mut().cast()) }
     };
+    if answer != 0 {
+        log::warn!("CPU engine: the lent parallel-for answered {answer}; what it left out runs on fewer threads");
+    }
     // The lender has returned, so no body is at work.
     let result = crew.result.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
     match result {
         Some(Ok(result)) => result,
         Some(Err(payload)) => panic::resume_unwind(payload),
         None => {
-            log::warn!(
-                "CPU engine: the lent parallel-for answered {answer} and ran nothing; the calling thread works alone"
-            );
             let _stretch = Stretch::begin(IN_ORDER);
             let mut roll = crew.roll.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
             let execution = roll.execution.take().expect("without a result no body has led");
@@ -215,20 +218,21 @@ unsafe extern "C" fn join<R: Send, F: FnOnce() -> R + Send>(data: *mut c_void, i
     if std::mem::replace(begun, *begun | bit) & bit != 0 {
         return;
     }
+    // Workers are counted as they come: a loop of few units takes the first of them. What one begins with is its item's, which a
+    // lender tends to run on the same thread in every execution.
+    let worker = roll.bodies;
+    roll.bodies += 1;
+    let execution = roll.execution.take();
+    drop(roll);
     // What runs within a unit is that unit's thread's alone.
     let _stretch = Stretch::begin(IN_ORDER);
-    if let Some(execution) = roll.execution.take() {
-        roll.leader = item;
-        drop(roll);
+    if let Some(execution) = execution {
         let leader = Leader::of(&crew.jobs);
         let result = panic::catch_unwind(AssertUnwindSafe(execution));
         drop(leader);
         *crew.result.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(result);
     } else {
-        // The leader is the first worker.
-        let worker = if item == 0 { roll.leader } else { item };
-        drop(roll);
-        crew.jobs.help(worker);
+        crew.jobs.help(worker, item);
     }
 }
 
@@ -443,16 +447,19 @@ mod tests {
         let before = replace(lender.lent());
         let threads = std::sync::Mutex::new(std::collections::HashMap::new());
         crew(&pool, || {
-            for _ in 0..50 {
+            // Helpers come when they come.
+            for round in 0.. {
                 pool.run_indexed(30, usize::MAX, &|worker, _| {
                     let this = thread::current().id();
                     assert_eq!(*threads.lock().unwrap().entry(worker).or_insert(this), this, "worker {worker}");
                     thread::yield_now();
                 });
+                if round >= 50 && threads.lock().unwrap().len() == 3 {
+                    break;
+                }
             }
         });
         replace(before);
-        assert!(!threads.into_inner().unwrap().is_empty());
     }
 
     #[test]
@@ -465,14 +472,15 @@ mod tests {
                     crew(&pool, || {
                         pool.run(64, &|unit| {
                             if in_a_unit && unit == 5 {
-                                panic::resume_unwind(Box::new("crew"));
+                                panic::resume_unwind(Box::new("unit"));
                             }
                         });
-                        panic::resume_unwind(Box::new("crew"));
+                        panic::resume_unwind(Box::new("execution"));
                     })
                 }));
                 let Err(payload) = result;
-                assert_eq!(payload.downcast_ref(), Some(&"crew"), "{manner:?}");
+                let want = if in_a_unit { "unit" } else { "execution" };
+                assert_eq!(payload.downcast_ref(), Some(&want), "{manner:?}");
             }
             assert_eq!(crew(&pool, || 7), 7, "{manner:?}");
             replace(before);

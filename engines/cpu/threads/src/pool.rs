@@ -62,12 +62,13 @@ impl Units {
         let result = panic::catch_unwind(AssertUnwindSafe(|| {
             for part in (0..parts).map(|turn| (home % parts + turn) % parts) {
                 let end = first_of(part + 1, parts, count);
-                loop {
-                    let unit = self.next[part].0.fetch_add(1, Ordering::Relaxed);
-                    if unit >= end {
-                        break;
+                let next = &self.next[part].0;
+                // A look at a part that is done costs less than a write to its line.
+                while next.load(Ordering::Relaxed) < end {
+                    let unit = next.fetch_add(1, Ordering::Relaxed);
+                    if unit < end {
+                        task(worker, unit);
                     }
-                    task(worker, unit);
                 }
             }
         }));
@@ -156,7 +157,7 @@ impl Pool {
             .map_while(|worker| {
                 let shared = Arc::clone(&shared);
                 let name = CString::new(format!("hipdnn-rs-{worker}")).unwrap_or_default();
-                OsThread::start(&name, move || shared.help(worker))
+                OsThread::start(&name, move || shared.help(worker, worker))
                     .map_err(|error| {
                         log::warn!("CPU engine: worker thread {worker} of {threads} did not start: {error}")
                     })
@@ -281,8 +282,8 @@ impl Shared {
         }
     }
 
-    /// Helps with jobs until [`Shared::quit`].
-    pub(super) fn help(&self, worker: usize) {
+    /// Helps with jobs of more than `worker` workers until [`Shared::quit`], in each with the units of part `home` first.
+    pub(super) fn help(&self, worker: usize, home: usize) {
         let mut seen = 0;
         loop {
             let Some(state) = self.next_job(seen) else { return };
@@ -301,7 +302,7 @@ impl Shared {
                 && worker < job.workers
             {
                 // SAFETY: the caller keeps the task alive until every helper has left.
-                self.units.work(unsafe { &*job.task }, worker, worker);
+                self.units.work(unsafe { &*job.task }, worker, home);
             }
             let before = self.state.fetch_sub(1, Ordering::AcqRel);
             if before & INSIDE == 1 && before & CLOSED != 0 {
