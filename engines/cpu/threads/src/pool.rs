@@ -60,15 +60,19 @@ impl Units {
     pub(super) fn work(&self, task: &Task<'_>, worker: usize, home: usize) {
         let (count, parts) = (self.count.load(Ordering::Relaxed), self.parts.load(Ordering::Relaxed));
         let result = panic::catch_unwind(AssertUnwindSafe(|| {
-            for part in (0..parts).map(|turn| (home % parts + turn) % parts) {
-                let end = first_of(part + 1, parts, count);
-                let next = &self.next[part].0;
-                // A look at a part that is done costs less than a write to its line.
-                while next.load(Ordering::Relaxed) < end {
+            for turn in 0..parts {
+                let part = (home % parts + turn) % parts;
+                let (next, end) = (&self.next[part].0, first_of(part + 1, parts, count));
+                // A look at another's part that is done costs less than a write to its line.
+                if turn > 0 && next.load(Ordering::Relaxed) >= end {
+                    continue;
+                }
+                loop {
                     let unit = next.fetch_add(1, Ordering::Relaxed);
-                    if unit < end {
-                        task(worker, unit);
+                    if unit >= end {
+                        break;
                     }
+                    task(worker, unit);
                 }
             }
         }));
