@@ -195,7 +195,7 @@ def networks(cache: Path, turns: int, directory: Path) -> None:
     page = detector.preprocess(detector.load(models.fetch("page", cache)))
     cases: list[tuple[str, Path, Any]] = [
         ("text detector", models.fetch("detector", cache), page),
-        ("text recogniser", models.fetch("recogniser", cache), [1, 3, 48, 320]),
+        ("text recognizer", models.fetch("recognizer", cache), [1, 3, 48, 320]),
         ("CenterFace", models.dynamic_centerface(cache), [1, 3, 480, 640]),
         ("page orientation", models.fetch("orientation", cache), [1, 3, 224, 224]),
         ("ResNet-50", models.random_resnet50(cache), [1, 3, 224, 224]),

@@ -194,7 +194,7 @@ def listed(row: dict[str, str]) -> Layer:
 def read_models(cache: Path) -> Layers:
     """All convolutions of the models that `bench.py` times, with the extents that they have there."""
     given: list[tuple[Path, list[int]]] = [
-        (models.fetch("detector", cache), [1, 3, 736, 1472]), (models.fetch("recogniser", cache), [1, 3, 48, 320]),
+        (models.fetch("detector", cache), [1, 3, 736, 1472]), (models.fetch("recognizer", cache), [1, 3, 48, 320]),
         (models.dynamic_centerface(cache), [1, 3, 480, 640]), (models.fetch("orientation", cache), [1, 3, 224, 224]),
         (models.random_resnet50(cache), [1, 3, 224, 224])]
     found: Layers = {}

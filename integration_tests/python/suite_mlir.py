@@ -56,7 +56,7 @@ def body(runner: Runner) -> None:
 
 NETWORKS: list[tuple[str, Callable[[Path], Path], list[int]]] = [
     ("detector", lambda cache: models.fetch("detector", cache), [1, 3, 96, 160]),
-    ("recogniser", lambda cache: models.fetch("recogniser", cache), [1, 3, 48, 160]),
+    ("recognizer", lambda cache: models.fetch("recognizer", cache), [1, 3, 48, 160]),
     ("CenterFace", models.dynamic_centerface, [1, 3, 64, 96]),
     ("orientation", lambda cache: models.fetch("orientation", cache), [1, 3, 224, 224]),
     ("light ResNet-50", lambda cache: models.fetch("light-resnet50", cache), [1, 3, 224, 224]),

@@ -63,7 +63,7 @@ SILERO = {"input": [1, 576], "state": [2, 1, 128], "sr": []}
 
 NETWORKS = [
     Network("detector", fetched("detector"), page, programs=1),
-    Network("recogniser", fetched("recogniser"), first_input([1, 3, 48, 320], [4, 3, 48, 200], [1, 3, 48, 96]), programs=5),
+    Network("recognizer", fetched("recognizer"), first_input([1, 3, 48, 320], [4, 3, 48, 200], [1, 3, 48, 96]), programs=5),
     Network("classifier", fetched("classifier"), first_input([1, 3, 48, 192], [3, 3, 48, 192]), programs=1),
     Network("CenterFace", fetched("centerface"), first_input([10, 3, 32, 32]), programs=1),
     Network("CenterFace of any size", models.dynamic_centerface, first_input([1, 3, 480, 640], [1, 3, 256, 320]), programs=1),
