@@ -301,14 +301,9 @@ impl Plan for CpuPlan {
             // SAFETY: the caller's promise, for memory that was just resolved.
             unsafe { self.step(index, step, &memory) }?;
         }
-        if steps.len() < 2 {
-            // SAFETY: the caller's promise, for memory that was just resolved.
-            return steps.try_for_each(|(index, step)| unsafe { self.step(index, step, &memory) });
-        }
-        let memory = &memory;
-        lent::crew(&self.pool, move || {
-            // SAFETY: the caller's promise, for memory that was just resolved.
-            steps.try_for_each(|(index, step)| unsafe { self.step(index, step, memory) })
-        })
+        let (several, memory) = (steps.len() > 1, &memory);
+        // SAFETY: the caller's promise, for memory that was just resolved.
+        let mut rest = move || steps.try_for_each(|(index, step)| unsafe { self.step(index, step, memory) });
+        if several { lent::crew(&self.pool, rest) } else { rest() }
     }
 }

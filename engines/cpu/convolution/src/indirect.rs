@@ -110,7 +110,6 @@ impl Indirect {
         let planar = finish.is_rounding() && even(&problem.y) && place_distance(&problem.y, ow) == 1;
         let joined =
             !staged && shape.output[0] == 1 && direct.as_ref().is_some_and(|tile| joins(shape, &problem.y, tile));
-        let plane = oh * ow * if joined { shape.batch } else { 1 };
         let mut plan = Indirect {
             x: problem.x,
             y: problem.y,
@@ -136,6 +135,7 @@ impl Indirect {
             _ => shape.stride[2] * problem.x.strides[4],
         };
         let aliased = !staged && (size_of::<f32>() * distance).is_multiple_of(ALIASED);
+        let (images, plane) = (plan.images(), plan.plane());
         let mut least = f64::INFINITY;
         let mut splits: Vec<usize> = (1..=16).chain([20, 24, 28, 32, 48, 64, 96, 128, 192, 256, 384, 512]).collect();
         if staged {
@@ -169,7 +169,7 @@ impl Indirect {
                 }
                 let chunk = panels.div_ceil(chunks);
                 let chunks = panels.div_ceil(chunk);
-                let units = shape.batch * oh * ow / plane * shape.groups * shape.output[0] * parts * chunks;
+                let units = images * shape.groups * shape.output[0] * parts * chunks;
                 let places = places.min(plane);
                 let tiles = places.div_ceil(rows);
                 // The last tile has fewer places.
@@ -223,7 +223,8 @@ impl Indirect {
 
     /// Number of places of a plane.
     fn plane(&self) -> usize {
-        self.shape.batch / self.images() * self.shape.output[1] * self.shape.output[2]
+        let images = if self.joined { self.shape.batch } else { 1 };
+        images * self.shape.output[1] * self.shape.output[2]
     }
 
     /// Distance between neighboring places of a plane.

@@ -140,7 +140,25 @@ pub fn calls() -> usize {
     CALLS.with(Cell::get)
 }
 
-/// Numbers of workers of a crew, at most.
+/// Calls a lender.
+///
+/// # Safety
+/// The function and its context are those lent to the calling thread, for which the lender answers until something else is lent.
+/// `data` is what `body` takes, and outlives the call.
+unsafe fn call(run: RunItems, context: *mut c_void, items: usize, body: Body, data: *mut c_void) {
+    // A lender that waits may run other work of its client on this thread, which this thread has lent nothing.
+    let stretch = Stretch::begin(ParallelFor::NONE);
+    // SAFETY: the caller's promise.
+    let answer = unsafe { run(context, items, body, data) };
+    drop(stretch);
+    if answer != 0 {
+        log::warn!(
+            "CPU engine: the lent parallel-for answered {answer}; what it left out runs on the execution's other threads"
+        );
+    }
+}
+
+/// Number of workers of a crew, at most.
 const MOST_WORKERS: usize = 1024;
 
 /// Execution in a lender's hands.
@@ -150,7 +168,7 @@ struct Crew<F, R> {
     result: Mutex<Option<std::thread::Result<R>>>,
 }
 
-/// Who has begun.
+/// Roll of a crew: the bodies that have begun, and the execution, which the first of them leads.
 struct Roll<F> {
     /// The execution, until a body leads it.
     execution: Option<F>,
@@ -183,16 +201,9 @@ pub fn crew<R: Send, F: FnOnce() -> R + Send>(pool: &Pool, execution: F) -> R {
     let workers = pool.width().min(MOST_WORKERS);
     let roll = Roll { execution: Some(execution), bodies: 0, begun: [0; MOST_WORKERS / 64] };
     let crew = Crew { jobs: Shared::new(), roll: Mutex::new(roll), result: Mutex::new(None) };
-    let answer = {
-        // A lender that waits may run other work of its client on this thread, which this thread has lent nothing.
-        let _stretch = Stretch::begin(ParallelFor::NONE);
-        // SAFETY: who lent it answers for the function and its context until something else is lent; the crew outlives
-        // the call, and `join::<R, F>` takes no other data.
-        unsafe { run(context, workers, join::<R, F>, (&raw const crew).cast_mut().cast()) }
-    };
-    if answer != 0 {
-        log::warn!("CPU engine: the lent parallel-for answered {answer}; what it left out runs on fewer threads");
-    }
+    // SAFETY: function and context are those lent to this thread; the crew outlives the call, and `join::<R, F>` takes no other
+    // data.
+    unsafe { call(run, context, workers, join::<R, F>, (&raw const crew).cast_mut().cast()) };
     // The lender has returned, so no body is at work.
     let result = crew.result.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
     match result {
@@ -238,16 +249,8 @@ unsafe extern "C" fn join<R: Send, F: FnOnce() -> R + Send>(data: *mut c_void, i
 
 fn run_on(run: RunItems, context: *mut c_void, units: usize, workers: usize, f: &(dyn Fn(usize, usize) + Sync)) {
     let shared = Loop { units: Units::new(units, workers), begun: AtomicUsize::new(0), workers, f };
-    let answer = {
-        // A lender that waits may run other work of its client on this thread, which this thread has lent nothing.
-        let _stretch = Stretch::begin(ParallelFor::NONE);
-        // SAFETY: who lent it answers for the function and its context until something else is lent; the loop outlives
-        // the call, and `work` takes no other data.
-        unsafe { run(context, workers, work, (&raw const shared).cast_mut().cast()) }
-    };
-    if answer != 0 {
-        log::warn!("CPU engine: the lent parallel-for answered {answer}; what it left out runs on the calling thread");
-    }
+    // SAFETY: `run` passes what is lent to this thread; the loop outlives the call, and `work` takes no other data.
+    unsafe { call(run, context, workers, work, (&raw const shared).cast_mut().cast()) };
     // The lender has returned, so no worker is at work.
     let _stretch = Stretch::begin(IN_ORDER);
     shared.units.work(f, 0, 0);
@@ -559,7 +562,7 @@ mod interleavings {
     use loom::thread;
 
     use super::super::pool::Pool;
-    use super::super::pool::interleavings::Hits;
+    use super::super::pool::interleavings::{Hits, run_two_units};
 
     /// Body and data of a loop, for another thread.
     #[derive(Clone, Copy)]
@@ -607,15 +610,7 @@ mod interleavings {
             let before = replace(ParallelFor { run: Some(run_items), context: std::ptr::null_mut() });
             let pool = Pool::without_threads(2);
             let done = crew(&pool, || {
-                for _ in 0..2 {
-                    let (hits, workers) = (Hits::new(2), Hits::new(2));
-                    pool.run_indexed(2, 2, &|worker, unit| {
-                        // The model reports a worker that two threads are.
-                        workers.hit(worker);
-                        hits.hit(unit);
-                    });
-                    assert_eq!(hits.counts(), [1, 1]);
-                }
+                (0..2).for_each(|_| run_two_units(&pool));
                 true
             });
             replace(before);

@@ -36,13 +36,14 @@ struct Line<T>(T);
 impl Units {
     /// Makes `count` units for so many workers, none of them taken.
     pub(super) fn new(count: usize, workers: usize) -> Units {
-        let parts = workers.clamp(1, PARTS);
-        Units {
-            next: std::array::from_fn(|part| Line(AtomicUsize::new(first_of(part.min(parts), parts, count)))),
-            count: AtomicUsize::new(count),
-            parts: AtomicUsize::new(parts),
+        let units = Units {
+            next: std::array::from_fn(|_| Line(AtomicUsize::new(0))),
+            count: AtomicUsize::new(0),
+            parts: AtomicUsize::new(0),
             panic: Mutex::new(None),
-        }
+        };
+        units.restart(count, workers);
+        units
     }
 
     /// Begins anew; no worker is at work.
@@ -464,6 +465,17 @@ pub(super) mod interleavings {
         }
     }
 
+    /// Runs a job of two units on two workers, and checks it.
+    pub(in super::super) fn run_two_units(pool: &Pool) {
+        let (hits, workers) = (Hits::new(2), Hits::new(2));
+        pool.run_indexed(2, 2, &|worker, unit| {
+            // The model reports a worker that two threads are.
+            workers.hit(worker);
+            hits.hit(unit);
+        });
+        assert_eq!(hits.counts(), [1, 1]);
+    }
+
     #[test]
     fn units_run_once_and_are_done_when_the_job_is() {
         loom::model(|| {
@@ -481,15 +493,7 @@ pub(super) mod interleavings {
     fn a_late_helper_does_not_take_the_job_before_for_the_next() {
         loom::model(|| {
             let pool = Pool::new(2);
-            for _ in 0..2 {
-                let (hits, workers) = (Hits::new(2), Hits::new(2));
-                pool.run_indexed(2, 2, &|worker, unit| {
-                    // The model reports a worker that two threads are.
-                    workers.hit(worker);
-                    hits.hit(unit);
-                });
-                assert_eq!(hits.counts(), [1, 1]);
-            }
+            (0..2).for_each(|_| run_two_units(&pool));
         });
     }
 
