@@ -2,9 +2,9 @@
 //!
 //! A unit of work is a block of the result. For some of the sum at a time the right factor is gathered into panels,
 //! unless it comes in panels, or too few rows meet it to pay for that; the left one is read by rows where it lies so,
-//! else it is gathered too. The partial sums add up in `f32`, in the result itself where that takes them. Long sums
-//! of small results are cut into parts of a size that does not depend on the number of threads, which are added in
-//! order.
+//! else it is gathered too. The partial sums add up in `f32`, in the result itself where that takes them, which then
+//! finishes them tile by tile. Long sums of small results are cut into parts of a size that does not depend on the number
+//! of threads, which are added in order.
 
 mod on_tiles;
 mod tile;
@@ -19,9 +19,12 @@ use tile::{Job, LINE, PANEL};
 /// Number of products that are summed between two gatherings.
 pub const DEPTH: usize = 256;
 
-/// Maximum number of panels of columns that are gathered at a time, and about how many rows at most a block has.
+/// Maximum number of panels of columns that are gathered at a time, and about how many rows at most a block of long sums has.
 const PANELS: usize = 8;
 const ROWS: usize = 224;
+
+/// Values of panels that stay near while tiles of rows pass: a tile's rows of the result are written by longer runs.
+const STRIP: usize = 64 * DEPTH;
 
 /// Maximum number of panels of columns of a block on a set that gathers rows of the left side: once for all of them.
 const WIDE: usize = 4 * PANELS;
@@ -34,6 +37,10 @@ const WORTH: usize = 1 << 17;
 
 /// Number of blocks below which long sums are cut into parts.
 const FEW: usize = 16;
+
+/// Numbers of tiles of rows and of panels to which blocks are cut for more threads.
+const LEAST_TILES: usize = 2;
+const LEAST_PANELS: usize = 2;
 
 /// Number of blocks for each thread, so that the last ones to finish are small.
 const EACH: usize = 4;
@@ -90,22 +97,41 @@ pub trait Factor: Sync {
 
 /// Destination of results.
 pub trait Sink: Sync {
-    /// Takes the values of row `row` from `column` on, at most [`MAX_COLUMNS`]; they may be changed. `spare` is the
-    /// [`Product`]'s, with nothing in it.
+    /// Takes the values of row `row` from `column` on, at most [`MAX_COLUMNS`]; they may be changed. `spare` is that of
+    /// [`Results::Rows`], with nothing in it.
     ///
     /// # Safety
     /// The place is in the result, and no other thread gives one of it.
     unsafe fn put(&self, batch: usize, row: usize, column: usize, values: &mut [f32], spare: &mut [f32]);
 
-    /// Address of a value of the result and the stride between rows, if it is `f32`, columns lie side by side and
-    /// sums are results: they are then computed there, and [`Sink::put`] is not called.
+    /// Address of a value of the result and the stride between rows, of a sink of [`Results::InPlace`].
     ///
     /// # Safety
     /// The place is in the result.
-    unsafe fn in_place(&self, batch: usize, row: usize, column: usize) -> Option<(*mut f32, usize)> {
-        let _ = (batch, row, column);
-        None
+    unsafe fn in_place(&self, batch: usize, row: usize, column: usize) -> (*mut f32, usize) {
+        unreachable!("batch {batch}, row {row}, column {column} of a sink that takes no sums in place")
     }
+
+    /// Finishes whole sums in place: those of rows and columns, the first and the number of each.
+    ///
+    /// # Safety
+    /// The places are in the result and have their sums, and no other thread works on them.
+    unsafe fn finish(&self, batch: usize, rows: (usize, usize), columns: (usize, usize)) {
+        let _ = (batch, rows, columns);
+    }
+}
+
+/// How a [`Sink`] takes results.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Results {
+    /// As `f32` whose columns lie side by side: sums are computed there ([`Sink::in_place`]) and finished there
+    /// ([`Sink::finish`]). Those of several parts of the sum are put.
+    InPlace,
+    /// By rows ([`Sink::put`]).
+    Rows {
+        /// Number of values that the sink has room for to work with.
+        spare: usize,
+    },
 }
 
 /// Sizes of a product, and its blocking.
@@ -123,37 +149,44 @@ pub struct Product {
     /// Number of parts of the sum, and of the products of each.
     parts: usize,
     part: usize,
-    /// Scratch of the sink, in `f32` values.
-    spare: usize,
+    results: Results,
 }
 
 impl Product {
     /// Plans a product of `batch` results of `rows` by `columns`, sums of `depth` products, for at most `threads`
-    /// workers. The sink gets room for `spare` values to work with.
-    pub fn new(isa: Isa, threads: usize, batch: usize, [rows, columns, depth]: [usize; 3], spare: usize) -> Product {
+    /// workers.
+    pub fn new(isa: Isa, threads: usize, batch: usize, sizes: [usize; 3], results: Results) -> Product {
+        let [rows, columns, depth] = sizes;
         let (threads, width, tall) = (threads.max(1), width(isa), tile::tallest(isa.lanes()));
         let all = columns.div_ceil(width).max(1);
         // Rows in blocks of about one size.
         let block_of = |blocks: usize| rows.div_ceil(blocks.max(1)).next_multiple_of(tall).min(rows.max(1));
         let count = |block: usize, panels: usize| batch * rows.div_ceil(block) * all.div_ceil(panels);
         let most = if tile::wants_panels(isa.lanes()) { WIDE } else { PANELS };
-        // On matrix tiles the right side is split once for all rows of a block.
-        let most_rows = if isa.splits_f32() { 2 * ROWS } else { ROWS };
+        let most_rows = match results {
+            // On matrix tiles the right side is split once for all rows of a block.
+            _ if isa.splits_f32() => 2 * ROWS,
+            // As many as the left side has values of long sums: the right side is gathered once for all of them.
+            Results::InPlace => ROWS * DEPTH / depth.clamp(1, DEPTH),
+            // The block itself is in the cache.
+            Results::Rows { .. } => ROWS,
+        };
         let (mut block, mut panels) = (block_of(rows.div_ceil(most_rows)), most.min(all));
         // Columns first, as rows are not gathered once more for them where they are read as they lie.
         while count(block, panels) < threads * EACH && threads > 1 && block * panels * width * depth >= 2 * WORTH {
-            match (panels > 2, block > 2 * tall) {
+            match (panels > LEAST_PANELS, block > LEAST_TILES * tall) {
                 (true, _) => panels = panels.div_ceil(2),
                 (_, true) => block = (block / 2).next_multiple_of(tall),
                 _ => break,
             }
         }
         // Parts decide about bits, so that they follow from the sizes alone.
-        let (parts, part) = Product::parts(batch * rows.div_ceil(ROWS) * all.div_ceil(PANELS_OF_PARTS), depth);
+        let least = batch * rows.div_ceil(LEAST_TILES * tall) * all.div_ceil(LEAST_PANELS);
+        let (parts, part) = Product::parts(least, depth);
         if parts > 1 {
             (block, panels) = (block_of(rows.div_ceil(ROWS)), PANELS_OF_PARTS.min(all));
         }
-        Product { isa, threads, batch, rows, columns, depth, block, panels, parts, part, spare }
+        Product { isa, threads, batch, rows, columns, depth, block, panels, parts, part, results }
     }
 
     /// Number of parts of sums of `depth` products for so many blocks of the result, and of the products of each.
@@ -177,9 +210,27 @@ impl Product {
         self.block * self.pitch()
     }
 
+    /// True if sums are computed where the sink has them.
+    fn is_in_place(&self) -> bool {
+        self.results == Results::InPlace && self.parts == 1
+    }
+
+    /// Scratch of the sink, in `f32` values.
+    fn spare(&self) -> usize {
+        match self.results {
+            Results::InPlace => 0,
+            Results::Rows { spare } => spare,
+        }
+    }
+
+    /// Values of a block in a worker's scratch memory.
+    fn kept_len(&self) -> usize {
+        if self.is_in_place() { 0 } else { self.block_len() }
+    }
+
     /// Scratch of a worker, in `f32` values: the block, panels of both factors, their terms on matrix tiles, the sink's.
     fn slot(&self) -> usize {
-        self.block_len() + self.panels_len() + if self.on_tiles() { OnTiles::len(self.block) } else { 0 } + self.spare
+        self.kept_len() + self.panels_len() + if self.on_tiles() { OnTiles::len(self.block) } else { 0 } + self.spare()
     }
 
     /// Panels of both factors, in `f32` values.
@@ -219,16 +270,18 @@ impl Product {
             let (unit, part) = (unit / self.parts, unit % self.parts);
             let slot = scratch.slots.wrapping_add(worker * lines(4 * self.slot())).cast::<f32>();
             let kept = scratch.parts.wrapping_add((unit * self.parts + part) * lines(4 * self.block_len()));
-            let panels = slot.wrapping_add(self.block_len());
-            let sums = if self.parts > 1 { kept.cast::<f32>() } else { slot };
+            let panels = slot.wrapping_add(self.kept_len());
             let (batch, (row, _), (column, _)) = self.place(unit);
-            // SAFETY: the unit's place is in the result.
-            let direct = if self.parts > 1 { None } else { unsafe { sink.in_place(batch, row, column) } };
-            let to = direct.unwrap_or((sums, self.pitch()));
-            self.isa.run(Unit { product: self, a, b, unit, part, sums: to, panels });
-            if self.parts == 1 && direct.is_none() {
+            let (sums, in_place) = match (self.is_in_place(), self.parts) {
+                // SAFETY: the unit's place is in the result.
+                (true, _) => (unsafe { sink.in_place(batch, row, column) }, Some(sink)),
+                (false, 1) => ((slot, self.pitch()), None),
+                (false, _) => ((kept.cast::<f32>(), self.pitch()), None),
+            };
+            self.isa.run(Unit { product: self, a, b, unit, part, sums, in_place, panels });
+            if self.parts == 1 && in_place.is_none() {
                 // SAFETY: the block has been computed; units are of different places.
-                unsafe { self.finish(sink, unit, sums, slot) };
+                unsafe { self.put(sink, unit, slot, slot) };
             }
         });
         if self.parts > 1 {
@@ -251,7 +304,7 @@ impl Product {
                 }
                 // SAFETY: the block has the sums of all parts; units are of different places, and the slot is the
                 // worker's.
-                unsafe { self.finish(sink, unit, sums, slot) };
+                unsafe { self.put(sink, unit, sums, slot) };
             });
         }
     }
@@ -267,10 +320,10 @@ impl Product {
 
     /// # Safety
     /// `sums` is the block of the unit, of which no other thread gives a place to the sink; `slot` is the worker's.
-    unsafe fn finish(&self, sink: &dyn Sink, unit: usize, sums: *mut f32, slot: *mut f32) {
-        let spare = slot.wrapping_add(self.slot() - self.spare);
+    unsafe fn put(&self, sink: &dyn Sink, unit: usize, sums: *mut f32, slot: *mut f32) {
+        let spare = slot.wrapping_add(self.slot() - self.spare());
         // SAFETY: the last part of the worker's scratch memory.
-        let spare = unsafe { std::slice::from_raw_parts_mut(spare, self.spare) };
+        let spare = unsafe { std::slice::from_raw_parts_mut(spare, self.spare()) };
         let (batch, (row, rows), (column, columns)) = self.place(unit);
         for i in 0..rows {
             // SAFETY: the row is within the block.
@@ -300,6 +353,8 @@ struct Unit<'a> {
     part: usize,
     /// Sums of the block, and the stride between its rows.
     sums: (*mut f32, usize),
+    /// The sink, if the sums are its.
+    in_place: Option<&'a dyn Sink>,
     /// Panels of `a`, panels of `b`.
     panels: *mut f32,
 }
@@ -333,6 +388,7 @@ impl Kernel for Unit<'_> {
         unsafe {
             while k < end {
                 let depth = DEPTH.min(end - k);
+                let finished = self.in_place.filter(|_| k + depth == end);
                 if left.is_none() {
                     for (i, count) in tiles.each() {
                         self.a.gather(batch, (k, depth), (row + i, count), count, a_panels.wrapping_add(i * DEPTH));
@@ -373,32 +429,48 @@ impl Kernel for Unit<'_> {
                     if let Some(on_tiles) = &on_tiles {
                         let count = until - j;
                         on_tiles.multiply(s, (b, pitch, panel), [depth, count], (sums.wrapping_add(j), to), k != start);
+                        if let Some(sink) = finished {
+                            sink.finish(batch, (row, rows), (column + j, count));
+                        }
                         j += count;
                         continue;
                     }
-                    let two = pairs && j + width < until;
-                    let count = (if two { 2 * width } else { width }).min(columns - j);
+                    let step = if pairs { 2 * width } else { width };
+                    let strip = (STRIP / depth).next_multiple_of(step).min(until - j);
                     // Panels that come ready are larger than caches: the next ones are fetched beside the first tiles of these.
-                    let (then_j, then_k) = if j + count < columns { (j + count, k) } else { (0, k + depth) };
+                    let (then_j, then_k) = if j + strip < columns { (j + strip, k) } else { (0, k + depth) };
                     let ahead = ready
                         .filter(|_| then_k < end)
                         .map(|panels| panels.wrapping_add((column + then_j) * product.depth + then_k * width));
                     for (tile, (i, height)) in tiles.each().enumerate() {
-                        let (a, row, step) = match left {
+                        let (a, of_row, step) = match left {
                             Some((a, [_, of_result])) => (a.wrapping_add(i * of_result + k - start), of_result, 1),
                             None => (a_panels.wrapping_add(i * DEPTH).cast_const(), 1, height),
                         };
-                        let c = sums.wrapping_add(i * to + j);
-                        let add = k != start;
-                        // A line for each step of a tile: so many tiles have a panel's.
-                        let next = match ahead {
-                            Some(ahead) if tile * LINE < width => ahead.wrapping_add(tile * LINE * depth),
-                            _ => std::ptr::null(),
-                        };
-                        let job = Job { depth, a, row, step, b, pitch, panel, c, to, columns: count, add, next };
-                        tile::function::<S>(height, two, left.is_none())(s, &job);
+                        let mut at = 0;
+                        while at < strip {
+                            let two = pairs && at + width < strip;
+                            let count = (if two { 2 * width } else { width }).min(strip - at);
+                            let c = sums.wrapping_add(i * to + j + at);
+                            let b = b.wrapping_add(at / width * panel);
+                            // A line for each step of a tile: so many tiles have a panel's.
+                            let next = match ahead {
+                                Some(ahead) if tile * LINE < width => {
+                                    ahead.wrapping_add(at * product.depth + tile * LINE * depth)
+                                }
+                                _ => std::ptr::null(),
+                            };
+                            let add = k != start;
+                            let job =
+                                Job { depth, a, row: of_row, step, b, pitch, panel, c, to, columns: count, add, next };
+                            tile::function::<S>(height, two, left.is_none())(s, &job);
+                            at += count;
+                        }
+                        if let Some(sink) = finished {
+                            sink.finish(batch, (row + i, height), (column + j, strip));
+                        }
                     }
-                    j += count;
+                    j += strip;
                 }
                 k += depth;
             }
@@ -486,26 +558,47 @@ mod tests {
         }
     }
 
-    struct Result(UnsafeCell<Vec<f32>>, [usize; 3]);
+    /// Results, sizes, and how they are taken.
+    struct Result(UnsafeCell<Vec<f32>>, [usize; 3], Results);
     // SAFETY: each place is written by one thread.
     unsafe impl Sync for Result {}
 
     impl Sink for Result {
         unsafe fn put(&self, batch: usize, row: usize, column: usize, values: &mut [f32], spare: &mut [f32]) {
-            assert_eq!(spare.len(), 5);
-            spare.fill(f32::NAN);
             let [_, rows, columns] = self.1;
+            if let Results::Rows { spare: len } = self.2 {
+                assert_eq!(spare.len(), len);
+            }
+            spare.fill(f32::NAN);
             for (i, value) in values.iter().enumerate() {
                 assert!(row < rows && column + i < columns);
                 // SAFETY: the place is in the vector, and this thread's.
                 unsafe {
                     let to = (*self.0.get()).as_mut_ptr().add((batch * rows + row) * columns + column + i);
                     assert!(to.read().is_nan(), "a result came twice");
-                    to.write(*value);
+                    to.write(*value + FINISHED);
                 }
             }
         }
+
+        unsafe fn in_place(&self, batch: usize, row: usize, column: usize) -> (*mut f32, usize) {
+            assert_eq!(self.2, Results::InPlace);
+            let [_, rows, columns] = self.1;
+            assert!(row < rows && column < columns);
+            // SAFETY: the place is in the vector.
+            (unsafe { (*self.0.get()).as_mut_ptr().add((batch * rows + row) * columns + column) }, columns)
+        }
+
+        unsafe fn finish(&self, batch: usize, rows: (usize, usize), columns: (usize, usize)) {
+            for (i, j) in (0..rows.1).flat_map(|i| (0..columns.1).map(move |j| (rows.0 + i, columns.0 + j))) {
+                // SAFETY: the place is in the vector, and this thread's.
+                unsafe { *self.in_place(batch, i, j).0 += FINISHED };
+            }
+        }
     }
+
+    /// What a sink adds to each sum, once.
+    const FINISHED: f32 = 0.5;
 
     #[test]
     fn products_of_any_size_are_exact() {
@@ -522,15 +615,17 @@ mod tests {
         ];
         // The left side gathered, and by rows: side by side, and a page apart.
         let ways = [(1, None), (3, None), (1, Some(1)), (3, Some(1)), (1, Some(1024))];
-        for isa in Isa::available() {
+        let results = [Results::Rows { spare: 5 }, Results::InPlace];
+        for (isa, results) in Isa::available().flat_map(|isa| results.map(|results| (isa, results))) {
             let cases = sizes.into_iter().flat_map(|size| ways.map(|way| (way, size)));
             for ((threads, apart), (batch, [rows, columns, depth])) in cases {
                 let in_rows = apart.map(|apart| Rows::new([batch, rows, depth], depth.next_multiple_of(apart)));
                 let left: &dyn Factor = in_rows.as_ref().map_or(&Numbers(0), |rows| rows);
-                let product = Product::new(isa, threads, batch, [rows, columns, depth], 5);
+                let product = Product::new(isa, threads, batch, [rows, columns, depth], results);
                 let mut scratch = hipdnn_cpu_simd::scratch::AlignedBuffer::new(product.scratch_bytes() / 4);
                 scratch.fill(f32::NAN);
-                let result = Result(UnsafeCell::new(vec![f32::NAN; batch * rows * columns]), [batch, rows, columns]);
+                let values = UnsafeCell::new(vec![f32::NAN; batch * rows * columns]);
+                let result = Result(values, [batch, rows, columns], results);
                 // SAFETY: the numbers have every place, and the scratch memory is as large as it should be.
                 unsafe {
                     product.run(&Pool::new(3), left, &Numbers(1), &result, scratch.as_mut_ptr().cast());
@@ -539,7 +634,8 @@ mod tests {
                     let (b, m, n) = (i / (rows * columns), i / columns % rows, i % columns);
                     // Magnitudes of at most 25·20 000, which f32 holds exactly.
                     let want: f32 = (0..depth).map(|k| number(0, b, k, m) * number(1, b, k, n)).sum();
-                    assert_eq!(got, want, "{isa} {batch}×{rows}×{columns}×{depth} {apart:?} at {b} {m} {n}");
+                    let what = format!("{isa} {batch}×{rows}×{columns}×{depth} {apart:?} {results:?} at {b} {m} {n}");
+                    assert_eq!(got, want + FINISHED, "{what}");
                 }
             }
         }

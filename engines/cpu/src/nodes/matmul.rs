@@ -20,7 +20,7 @@ use super::{LibraryKernel, LibraryOp, Panels, Preparation, Recipe};
 use crate::geometry::broadcast;
 use crate::pointwise::{Arg, Compiled, ComputeType, InputView, SLOTS, Storage, Value, View, copy};
 use crate::work::{Elementwise, Input, Work};
-use hipdnn_cpu_kernels::product::{self, DEPTH, Factor, MAX_COLUMNS, Product, Sink};
+use hipdnn_cpu_kernels::product::{self, DEPTH, Factor, MAX_COLUMNS, Product, Results, Sink};
 
 /// Types of the factors, in any mix.
 pub const TYPES: &[DataType] =
@@ -177,30 +177,54 @@ fn terms(epilogue: &Elementwise, product: TensorUid) -> Option<Vec<Term>> {
 struct Operand {
     arithmetic: Arithmetic,
     from: *const f32,
-    /// True if the value at `from` is that of every column, false if the columns' values lie side by side.
+    /// Stride between rows.
+    row: usize,
+    /// True if a row has one value for every column, false if the columns' values lie side by side.
     is_one: bool,
 }
 
-/// Values combined with operands, in memory; the maker has been promised all of it.
+impl Operand {
+    const NONE: Operand = Operand { arithmetic: Arithmetic::Add, from: std::ptr::null(), row: 0, is_one: true };
+}
+
+/// Rows of values combined with operands: `to[row·pitch + i] = from[row·step + i] ∘ operands`; `from` may be `to`.
 struct Combined<'a> {
-    values: &'a [f32],
     operands: &'a [Operand],
+    from: *const f32,
+    step: usize,
     to: *mut f32,
+    pitch: usize,
+    rows: usize,
+    columns: usize,
 }
 
 impl Combined<'_> {
-    /// Combines the values from `i` on that `load` gives.
+    /// Combines.
+    ///
+    /// # Safety
+    /// All values can be read, those of the operands too, and their places in `to` be written.
+    unsafe fn run(self, isa: Isa) {
+        isa.run(Promised(self));
+    }
+}
+
+/// [`Combined`] whose memory its maker has been promised.
+struct Promised<'a>(Combined<'a>);
+
+impl Promised<'_> {
+    /// Combines the values of a row from `i` on that `load` gives.
     ///
     /// # Safety
     /// `load` is for addresses of columns from `i` on.
     #[inline(always)]
-    unsafe fn at<S: Simd>(&self, s: S, i: usize, load: impl Fn(*const f32) -> S::V) -> S::V {
-        let mut value = load(self.values.as_ptr().wrapping_add(i));
-        for operand in self.operands {
+    unsafe fn at<S: Simd>(&self, s: S, row: usize, i: usize, load: impl Fn(*const f32) -> S::V) -> S::V {
+        let mut value = load(self.0.from.wrapping_add(row * self.0.step + i));
+        for operand in self.0.operands {
+            let from = operand.from.wrapping_add(row * operand.row);
             let other = match operand.is_one {
-                // SAFETY: the maker's promise.
-                true => s.splat(unsafe { *operand.from }),
-                false => load(operand.from.wrapping_add(i)),
+                // SAFETY: the row's value, which the maker has been promised.
+                true => s.splat(unsafe { *from }),
+                false => load(from.wrapping_add(i)),
             };
             value = match operand.arithmetic {
                 Arithmetic::Add => s.add(value, other),
@@ -212,25 +236,28 @@ impl Combined<'_> {
     }
 }
 
-impl IsaKernel for Combined<'_> {
+impl IsaKernel for Promised<'_> {
     type Output = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let len = self.values.len();
-        let mut i = 0;
-        while i < len {
-            let lanes = S::LANES.min(len - i);
-            let mask = s.mask(first_lanes(lanes));
-            // SAFETY: the mask's lanes are values, for which the maker answers.
-            unsafe {
-                if lanes == S::LANES {
-                    s.store(self.to.add(i), self.at(s, i, |from| s.load(from)));
-                } else {
-                    s.store_first(lanes, self.to.add(i), self.at(s, i, |from| s.load_masked(mask, from)));
+        let Combined { to, pitch, rows, columns, .. } = self.0;
+        for row in 0..rows {
+            let to = to.wrapping_add(row * pitch);
+            let mut i = 0;
+            while i < columns {
+                let lanes = S::LANES.min(columns - i);
+                let mask = s.mask(first_lanes(lanes));
+                // SAFETY: the mask's lanes are values of the row, which the maker has been promised.
+                unsafe {
+                    if lanes == S::LANES {
+                        s.store(to.add(i), self.at(s, row, i, |from| s.load(from)));
+                    } else {
+                        s.store_first(lanes, to.add(i), self.at(s, row, i, |from| s.load_masked(mask, from)));
+                    }
                 }
+                i += lanes;
             }
-            i += lanes;
         }
     }
 }
@@ -360,26 +387,44 @@ impl Plan {
         rows: &mut [f32],
         pitch: usize,
     ) {
-        let to = &self.output;
-        if let Some(epilogue) = &self.epilogue
-            && let Some(places) = epilogue.in_memory(to)
-        {
-            let of = |(term, (place, strides)): (&Term, Place<'_>)| Operand {
-                arithmetic: term.arithmetic,
-                from: addresses.inputs[place].cast::<f32>().wrapping_add(self.offset([batch, row, column], strides)),
-                is_one: strides.last() == Some(&0),
+        let mut operands = [Operand::NONE; TERMS];
+        if let Some(count) = self.operands(addresses, [batch, row, column], &mut operands) {
+            let (to, pitch) = self.place(addresses, [batch, row, column]);
+            let (operands, from) = (&operands[..count], values.as_ptr());
+            // SAFETY: the caller's promise; operands are broadcast to the output.
+            return unsafe {
+                Combined { operands, from, step: 0, to, pitch, rows: 1, columns: values.len() }.run(self.isa)
             };
-            let mut operands = [Operand { arithmetic: Arithmetic::Add, from: std::ptr::null(), is_one: true }; TERMS];
-            let count = epilogue.terms.len();
-            for (operand, term) in operands.iter_mut().zip(epilogue.terms.iter().zip(places.into_iter().flatten())) {
-                *operand = of(term);
-            }
-            let offset = to.batch.offset(batch) + row * to.row + column;
-            let to = addresses.output.cast::<f32>().wrapping_add(offset);
-            return self.isa.run(Combined { values, operands: &operands[..count], to });
         }
         // SAFETY: the caller's promise.
         unsafe { self.put(addresses, [batch, row, column], values, rows, pitch) };
+    }
+
+    /// True if sums are computed in the result, where an epilogue then combines them with its terms.
+    fn is_in_place(&self) -> bool {
+        let to = &self.output;
+        let single = self.compute_type == ComputeType::F32 && to.storage == Storage::F32 && to.column == 1;
+        single && self.epilogue.as_ref().is_none_or(|epilogue| epilogue.in_memory(to).is_some())
+    }
+
+    /// Address of a place of a result of `f32`, and the stride between rows.
+    fn place(&self, addresses: &Addresses<'_>, [batch, row, column]: [usize; 3]) -> (*mut f32, usize) {
+        let to = &self.output;
+        let offset = to.batch.offset(batch) + row * to.row + column * to.column;
+        (addresses.output.cast::<f32>().wrapping_add(offset), to.row)
+    }
+
+    /// Operands of the epilogue's terms from a place on, and their number, if it is nothing else.
+    fn operands(&self, addresses: &Addresses<'_>, at: [usize; 3], to: &mut [Operand; TERMS]) -> Option<usize> {
+        let epilogue = self.epilogue.as_ref()?;
+        let places = epilogue.in_memory(&self.output)?;
+        for (to, (term, (place, strides))) in to.iter_mut().zip(epilogue.terms.iter().zip(places.into_iter().flatten()))
+        {
+            let [.., row, column] = strides else { unreachable!("two dimensions at least") };
+            let from = addresses.inputs[place].cast::<f32>().wrapping_add(self.offset(at, strides));
+            *to = Operand { arithmetic: term.arithmetic, from, row: *row, is_one: *column == 0 };
+        }
+        Some(epilogue.terms.len())
     }
 
     /// Offset of a place of the output in an operand that is broadcast to it.
@@ -463,8 +508,12 @@ struct Single {
 
 impl Single {
     fn new(plan: &Plan, threads: usize, prepared: bool) -> Single {
-        let spare = if plan.epilogue.is_some() { SLOTS * MAX_COLUMNS } else { 0 };
-        let product = Product::new(plan.isa, threads, plan.batch(), plan.sizes, spare);
+        let results = match &plan.epilogue {
+            _ if plan.is_in_place() => Results::InPlace,
+            Some(_) => Results::Rows { spare: SLOTS * MAX_COLUMNS },
+            None => Results::Rows { spare: 0 },
+        };
+        let product = Product::new(plan.isa, threads, plan.batch(), plan.sizes, results);
         Single { plan: plan.clone(), product, prepared }
     }
 
@@ -730,13 +779,19 @@ impl Sink for Rows<'_> {
         unsafe { self.plan.put_single(&self.addresses, [batch, row, column], values, spare, MAX_COLUMNS) };
     }
 
-    unsafe fn in_place(&self, batch: usize, row: usize, column: usize) -> Option<(*mut f32, usize)> {
-        let to = &self.plan.output;
-        if self.plan.epilogue.is_some() || to.storage != Storage::F32 || to.column != 1 {
-            return None;
+    unsafe fn in_place(&self, batch: usize, row: usize, column: usize) -> (*mut f32, usize) {
+        self.plan.place(&self.addresses, [batch, row, column])
+    }
+
+    unsafe fn finish(&self, batch: usize, (row, rows): (usize, usize), (column, columns): (usize, usize)) {
+        let mut operands = [Operand::NONE; TERMS];
+        let at = [batch, row, column];
+        if let Some(count) = self.plan.operands(&self.addresses, at, &mut operands) {
+            let (to, pitch) = self.plan.place(&self.addresses, at);
+            let operands = &operands[..count];
+            // SAFETY: the caller's promise; operands are broadcast to the output.
+            unsafe { Combined { operands, from: to, step: pitch, to, pitch, rows, columns }.run(self.plan.isa) };
         }
-        let offset = to.batch.offset(batch) + row * to.row + column;
-        Some((self.addresses.output.cast::<f32>().wrapping_add(offset), to.row))
     }
 }
 

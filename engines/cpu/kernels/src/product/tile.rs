@@ -104,9 +104,6 @@ impl<const R: usize, const V: usize, const PACKED: bool> Kernel for Run<'_, R, V
         let mut sums = [[s.splat(0.0); V]; R];
         // SAFETY: `enter` passes its caller's duty on; the lanes of a mask are columns to store.
         unsafe {
-            for r in 0..R {
-                s.prefetch_write(job.c.wrapping_add(r * job.to));
-            }
             let mut rows = [job.a; R];
             for (r, row) in rows.iter_mut().enumerate() {
                 *row = job.a.wrapping_add(r * job.row);

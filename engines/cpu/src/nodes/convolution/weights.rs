@@ -9,7 +9,7 @@ use crate::nodes::view::Walk;
 use crate::nodes::{LibraryKernel, Recipe};
 use crate::pointwise::Storage;
 use hipdnn_cpu_convolution::{Element, Layout, Shape};
-use hipdnn_cpu_kernels::product::{DEPTH, Factor, Product, Sink};
+use hipdnn_cpu_kernels::product::{DEPTH, Factor, Product, Results, Sink};
 use hipdnn_cpu_simd::isa::Isa;
 use hipdnn_cpu_threads::Pool;
 
@@ -48,7 +48,7 @@ impl Kernel {
         let [sn, _, sz, sp, _] = forward.y.strides;
         let [z, p, _] = shape.output;
         Kernel {
-            product: Product::new(isa, threads, shape.groups, sizes, 0),
+            product: Product::new(isa, threads, shape.groups, sizes, Results::Rows { spare: 0 }),
             isa,
             rows: Walk::apart([(shape.batch, sn), (z, sz), (p, sp)]),
             columns: (columns, extent, stride),
