@@ -14,7 +14,7 @@ use hipdnn_cpu_simd::scratch::lines;
 use hipdnn_cpu_threads::Pool;
 
 use on_tiles::OnTiles;
-use tile::{Job, LINE, PANEL};
+use tile::{Job, LINE, PANEL, Width};
 
 /// Number of products that are summed between two gatherings.
 pub const DEPTH: usize = 256;
@@ -166,12 +166,14 @@ impl Product {
         let most_rows = match results {
             // On matrix tiles the right side is split once for all rows of a block.
             _ if isa.splits_f32() => 2 * ROWS,
+            // The left side is read once.
+            Results::InPlace if columns * depth.min(DEPTH) <= STRIP => rows,
             // As many as the left side has values of long sums: the right side is gathered once for all of them.
             Results::InPlace => ROWS * DEPTH / depth.clamp(1, DEPTH),
             // The block itself is in the cache.
             Results::Rows { .. } => ROWS,
         };
-        let (mut block, mut panels) = (block_of(rows.div_ceil(most_rows)), most.min(all));
+        let (mut block, mut panels) = (block_of(rows.div_ceil(most_rows.max(1))), most.min(all));
         // Columns first, as rows are not gathered once more for them where they are read as they lie.
         while count(block, panels) < threads * EACH && threads > 1 && block * panels * width * depth >= 2 * WORTH {
             match (panels > LEAST_PANELS, block > LEAST_TILES * tall) {
@@ -449,8 +451,11 @@ impl Kernel for Unit<'_> {
                         };
                         let mut at = 0;
                         while at < strip {
-                            let two = pairs && at + width < strip;
-                            let count = (if two { 2 * width } else { width }).min(strip - at);
+                            let (size, count) = match strip - at {
+                                rest if pairs && rest > width => (Width::Two, rest.min(2 * width)),
+                                rest if rest > S::LANES => (Width::One, rest.min(width)),
+                                rest => (Width::Half, rest),
+                            };
                             let c = sums.wrapping_add(i * to + j + at);
                             let b = b.wrapping_add(at / width * panel);
                             // A line for each step of a tile: so many tiles have a panel's.
@@ -463,7 +468,7 @@ impl Kernel for Unit<'_> {
                             let add = k != start;
                             let job =
                                 Job { depth, a, row: of_row, step, b, pitch, panel, c, to, columns: count, add, next };
-                            tile::function::<S>(height, two, left.is_none())(s, &job);
+                            tile::function::<S>(height, size, left.is_none())(s, &job);
                             at += count;
                         }
                         if let Some(sink) = finished {

@@ -65,8 +65,17 @@ pub(super) fn takes_rows(lanes: usize, stride: usize) -> bool {
     !wants_panels(lanes) || !stride.is_multiple_of(PAGE)
 }
 
-/// Function of a tile of `rows` rows and a panel or two; `packed` if the rows of the left side are side by side.
-pub(super) fn function<S: Simd>(rows: usize, two: bool, packed: bool) -> TileFn<S> {
+/// Width of a tile in panels of the right side.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Width {
+    /// The first vector of a panel: the last columns of a result.
+    Half,
+    One,
+    Two,
+}
+
+/// Function of a tile of `rows` rows; `packed` if the rows of the left side are side by side.
+pub(super) fn function<S: Simd>(rows: usize, width: Width, packed: bool) -> TileFn<S> {
     macro_rules! among {
         ($vectors:literal, $($rows:literal),+) => {
             match (rows, packed) {
@@ -78,11 +87,13 @@ pub(super) fn function<S: Simd>(rows: usize, two: bool, packed: bool) -> TileFn<
             }
         };
     }
-    match (S::LANES == 16, two) {
-        (true, true) => among!(4, 1, 2, 3, 4, 5, 6),
-        (true, false) => among!(2, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14),
-        (false, true) => among!(4, 1, 2, 3),
-        (false, false) => among!(2, 1, 2, 3, 4, 5, 6),
+    match (S::LANES == 16, width) {
+        (true, Width::Two) => among!(4, 1, 2, 3, 4, 5, 6),
+        (true, Width::One) => among!(2, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14),
+        (true, Width::Half) => among!(1, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14),
+        (false, Width::Two) => among!(4, 1, 2, 3),
+        (false, Width::One) => among!(2, 1, 2, 3, 4, 5, 6),
+        (false, Width::Half) => among!(1, 1, 2, 3, 4, 5, 6),
     }
 }
 
