@@ -45,8 +45,8 @@ pub fn keep_ranking(
 
 /// An engine that takes a graph.
 pub struct Candidate {
-    /// Its finalized configuration, without knobs.
-    pub config: Descriptor,
+    /// Its finalized configuration without knobs, if the backend has ranked it.
+    pub config: Option<Descriptor>,
     /// Engine with the graph.
     pub engine: Descriptor,
     /// The engine's number.
@@ -84,7 +84,7 @@ pub fn candidates(
         let engine = config.child(AttributeName::ENGINECFG_ENGINE)?;
         let id = engine.get::<i64>(AttributeName::ENGINE_GLOBAL_INDEX)?;
         let name = engine_name(engines, id, &engine);
-        candidates.push(Candidate { config, engine, id, name });
+        candidates.push(Candidate { config: Some(config), engine, id, name });
     }
     Ok((candidates, failures))
 }
@@ -98,15 +98,21 @@ fn engine_name(engines: &[EngineInfo], id: i64, engine: &Descriptor) -> String {
     named.unwrap_or_else(|| format!("engine {id}"))
 }
 
-/// An engine's words against a finalized graph; `None` if it takes it.
-pub fn refusal(backend: &'static Backend, graph: &Descriptor, engine: &EngineInfo) -> Option<BackendError> {
-    let ask = || {
-        let descriptor = Descriptor::new(backend, DescriptorType::ENGINE_DESCRIPTOR)?;
-        descriptor.set(AttributeName::ENGINE_OPERATION_GRAPH, &[graph.as_ptr()])?;
-        descriptor.set(AttributeName::ENGINE_GLOBAL_INDEX, &[engine.id])?;
-        descriptor.finalize("engine")
-    };
-    ask().err()
+/// An engine as the only candidate for a finalized graph. The backend ranks nothing, and builds no configuration to be asked
+/// for its engine.
+///
+/// # Errors
+/// The engine's words against the graph.
+pub fn only_candidate(
+    backend: &'static Backend,
+    graph: &Descriptor,
+    info: &EngineInfo,
+) -> Result<Candidate, BackendError> {
+    let engine = Descriptor::new(backend, DescriptorType::ENGINE_DESCRIPTOR)?;
+    engine.set(AttributeName::ENGINE_OPERATION_GRAPH, &[graph.as_ptr()])?;
+    engine.set(AttributeName::ENGINE_GLOBAL_INDEX, &[info.id])?;
+    engine.finalize("engine")?;
+    Ok(Candidate { config: None, engine, id: info.id, name: info.name.clone() })
 }
 
 /// A candidate's plan with these knobs set, as far as the engine has them, and the bytes of workspace that it wants.
@@ -120,16 +126,19 @@ pub fn plan(
 ) -> Result<(Descriptor, usize), BackendError> {
     let backend = handle.backend();
     let choices = knob_choices(backend, &candidate.engine, knobs)?;
-    let with_knobs;
-    let config = if choices.is_empty() {
-        &candidate.config
-    } else {
-        let raw: Vec<_> = choices.iter().map(Descriptor::as_ptr).collect();
-        with_knobs = Descriptor::new(backend, DescriptorType::ENGINECFG_DESCRIPTOR)?;
-        with_knobs.set(AttributeName::ENGINECFG_ENGINE, &[candidate.engine.as_ptr()])?;
-        with_knobs.set(AttributeName::ENGINECFG_KNOB_CHOICES, &raw)?;
-        with_knobs.finalize("engine configuration")?;
-        &with_knobs
+    let own;
+    let config = match &candidate.config {
+        Some(ranked) if choices.is_empty() => ranked,
+        _ => {
+            own = Descriptor::new(backend, DescriptorType::ENGINECFG_DESCRIPTOR)?;
+            own.set(AttributeName::ENGINECFG_ENGINE, &[candidate.engine.as_ptr()])?;
+            if !choices.is_empty() {
+                let raw: Vec<_> = choices.iter().map(Descriptor::as_ptr).collect();
+                own.set(AttributeName::ENGINECFG_KNOB_CHOICES, &raw)?;
+            }
+            own.finalize("engine configuration")?;
+            &own
+        }
     };
     let plan = Descriptor::new(backend, DescriptorType::EXECUTION_PLAN_DESCRIPTOR)?;
     // Deprecated, and ignored by newer backends.

@@ -10,7 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use hipdnn_capi::spare::Spare;
 use hipdnn_client::engines::{DEVICE_ENGINES, HOST_ENGINE};
 use hipdnn_client::handle::{EngineInfo, Handle, default_plugins, set_plugins};
-use hipdnn_client::{library, planning};
+use hipdnn_client::library;
+use hipdnn_client::planning::{self, Candidate};
 use hipdnn_ep_compiler::constants::{Promise, Token};
 use hipdnn_schemas::KnobValue;
 use hipdnn_sdk_bindings::hipdnn::backend::{AttributeName, Backend, PluginLoadingMode};
@@ -323,15 +324,8 @@ impl Context {
         let _entered = self.site.enter().map_err(|error| NoPlan(error.to_string()))?;
         let builder = lock(&self.builder);
         let graph = planning::graph(&builder, graph)?;
-        let (offered, mut refusals) = planning::candidates(self.backend, &graph, &self.engines)?;
         let has_gpus = has_gpus();
-        let mut candidates = Vec::new();
-        for candidate in offered {
-            match choice.refuses(&candidate.name, &self.site, &has_gpus) {
-                Some(refusal) => refusals.push(refusal),
-                None => candidates.push(candidate),
-            }
-        }
+        let (mut candidates, mut refusals) = self.candidates(&graph, choice, &has_gpus)?;
         candidates.sort_by_key(|candidate| choice.engine.as_ref() != Some(&candidate.name));
         for candidate in candidates {
             match planning::plan(&builder, &candidate, &choice.knobs) {
@@ -342,16 +336,49 @@ impl Context {
             }
         }
         if refusals.is_empty() {
-            refusals.extend(self.refusals(&graph, choice, &has_gpus));
+            let possible = self.possible(choice, &has_gpus);
+            let words = possible.filter_map(|info| planning::only_candidate(self.backend, &graph, info).err());
+            refusals.extend(words.map(|error| error.to_string()));
         }
         Err(NoPlan(if refusals.is_empty() { "no engine takes it".to_string() } else { refusals.join("; ") }))
     }
 
-    /// Refusals of the graph by the engines that could serve the provider.
-    fn refusals(&self, graph: &Descriptor, choice: &EngineChoice, has_gpus: &LazyCell<bool>) -> Vec<String> {
-        let engines = self.engines.iter().filter(|engine| choice.refuses(&engine.name, &self.site, has_gpus).is_none());
-        let refusals = engines.filter_map(|engine| planning::refusal(self.backend, graph, engine));
-        refusals.map(|error| error.to_string()).collect()
+    /// Engines that may serve the provider.
+    fn possible<'a>(
+        &'a self,
+        choice: &'a EngineChoice,
+        has_gpus: &'a LazyCell<bool>,
+    ) -> impl Iterator<Item = &'a EngineInfo> + 'a {
+        self.engines.iter().filter(|engine| choice.refuses(&engine.name, &self.site, has_gpus).is_none())
+    }
+
+    /// Candidates for a graph, and the reasons against other engines. Where one engine may serve the provider, the backend
+    /// has none to rank.
+    ///
+    /// # Errors
+    /// The backend's status.
+    fn candidates(
+        &self,
+        graph: &Descriptor,
+        choice: &EngineChoice,
+        has_gpus: &LazyCell<bool>,
+    ) -> Result<(Vec<Candidate>, Vec<String>), BackendError> {
+        let mut possible = self.possible(choice, has_gpus);
+        if let (Some(only), None) = (possible.next(), possible.next()) {
+            return Ok(match planning::only_candidate(self.backend, graph, only) {
+                Ok(candidate) => (vec![candidate], Vec::new()),
+                Err(error) => (Vec::new(), vec![error.to_string()]),
+            });
+        }
+        let (offered, mut refusals) = planning::candidates(self.backend, graph, &self.engines)?;
+        let mut candidates = Vec::new();
+        for candidate in offered {
+            match choice.refuses(&candidate.name, &self.site, has_gpus) {
+                Some(refusal) => refusals.push(refusal),
+                None => candidates.push(candidate),
+            }
+        }
+        Ok((candidates, refusals))
     }
 
     /// Makes a plan again that [`Plan::serialize`] gave, in this process or another: nothing is searched or compiled. What
