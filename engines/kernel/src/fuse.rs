@@ -22,6 +22,7 @@ use crate::ir::elementwise::{Argument, ElementwiseOp};
 use crate::ir::group::{GroupKernel, GroupWork, Input, Operand};
 use crate::ir::op::{Convolution, Opaque, Work};
 
+pub use self::memory::may_share;
 pub use self::places::stays_within;
 
 /// Limit of a chain's inputs: tensors and indices.

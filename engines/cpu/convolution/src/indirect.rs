@@ -162,7 +162,24 @@ impl Indirect {
                 continue;
             }
             let parts = plane.div_ceil(places);
-            let panels = kg.div_ceil(vectors * lanes);
+            let (panels, tiles) = (kg.div_ceil(vectors * lanes), places.min(plane).div_ceil(rows));
+            let places = places.min(plane);
+            // The last tile has fewer places.
+            let step = |rows: usize| step_cycles(rows, vectors) * if aliased && rows > WAYS { 1.3 } else { 1.0 };
+            let sum = (tiles - 1) as f64 * step(rows) + step(places - (tiles - 1) * rows);
+            let call = 40.0 + (rows * vectors) as f64 * 2.5;
+            let panel = depth as f64 * sum + tiles as f64 * call;
+            let input = (places * shape.group_in() * 4) as f64;
+            let gather = match staged {
+                true if shape.group_in() < 8 => input / 4.0 * 1.5,
+                true => plan.staged_len(places) as f64,
+                false => places as f64 * shape.taps() as f64,
+            };
+            let output = match (&plan.direct, plan.planar) {
+                (Some(_), _) => 0.0,
+                (None, true) => 150.0,
+                (None, false) => 500.0,
+            } * (tiles * vectors) as f64;
             for chunks in [1, 2, 3, 4, 6, 8, 12, 16, 24, 32] {
                 if chunks > panels || chunks > 4 * threads {
                     break;
@@ -170,27 +187,9 @@ impl Indirect {
                 let chunk = panels.div_ceil(chunks);
                 let chunks = panels.div_ceil(chunk);
                 let units = images * shape.groups * shape.output[0] * parts * chunks;
-                let places = places.min(plane);
-                let tiles = places.div_ceil(rows);
-                // The last tile has fewer places.
-                let step = |rows: usize| step_cycles(rows, vectors) * if aliased && rows > WAYS { 1.3 } else { 1.0 };
-                let rest = places - (tiles - 1) * rows;
-                let sum = (tiles - 1) as f64 * step(rows) + step(rest);
-                let call = 40.0 + (rows * vectors) as f64 * 2.5;
-                let compute = chunk as f64 * (depth as f64 * sum + tiles as f64 * call);
-                let input = (places * shape.group_in() * 4) as f64;
                 let weights = (chunk * vectors * lanes * depth * 4) as f64;
-                let gather = match staged {
-                    true if shape.group_in() < 8 => input / 4.0 * 1.5,
-                    true => plan.staged_len(places) as f64,
-                    false => places as f64 * shape.taps() as f64,
-                };
-                let output = match (&plan.direct, plan.planar) {
-                    (Some(_), _) => 0.0,
-                    (None, true) => 150.0,
-                    (None, false) => 500.0,
-                } * (tiles * chunk * vectors) as f64;
-                let unit = 800.0 + compute + gather + output + (input + weights) / 12.0;
+                let of_panels = chunk as f64 * (panel + output);
+                let unit = 800.0 + of_panels + gather + (input + weights) / 12.0;
                 // Workers begin with units that follow each other, of which the last are shared.
                 let run = units.div_ceil(threads);
                 let remote = remote_bytes(shape, [units, run, chunks], threads) / REMOTE;

@@ -12,6 +12,7 @@ use hipdnn_cpu_threads::Pool;
 use hipdnn_engine_core::Declined;
 use hipdnn_engine_core::checks::{check_compute_type, check_type};
 use hipdnn_engine_core::ops::NUMBERS;
+use hipdnn_engine_kernel::fuse::may_share;
 use hipdnn_schemas::{DataType, Graph, Matmul, PointwiseMode, Tensor, TensorUid};
 
 use super::lines::Lines;
@@ -102,6 +103,7 @@ impl MatmulWork {
                 program: epilogue.program.compile().expect("fused programs are as large as rows allow"),
                 round: storage(graph.tensor(self.node.c)),
                 terms: terms(epilogue, self.node.c).unwrap_or_default(),
+                may_share: epilogue.tensors().any(|uid| may_share(graph, uid, epilogue.output)),
             }
         });
         LibraryOp {
@@ -122,6 +124,8 @@ struct Epilogue {
     round: Storage,
     /// Terms that the product is combined with, one after the other, if the program is nothing else.
     terms: Vec<Term>,
+    /// True if a caller may have the result at the place of an operand.
+    may_share: bool,
 }
 
 /// Arithmetic of a term: sums as for biases, residuals and masks, factors as for the scale of scores.
@@ -400,11 +404,12 @@ impl Plan {
         unsafe { self.put(addresses, [batch, row, column], values, rows, pitch) };
     }
 
-    /// True if sums are computed in the result, where an epilogue then combines them with its terms.
+    /// True if sums are computed in the result, where an epilogue then combines them with its terms: none of these may lie
+    /// there.
     fn is_in_place(&self) -> bool {
         let to = &self.output;
         let single = self.compute_type == ComputeType::F32 && to.storage == Storage::F32 && to.column == 1;
-        single && self.epilogue.as_ref().is_none_or(|epilogue| epilogue.in_memory(to).is_some())
+        single && self.epilogue.as_ref().is_none_or(|epilogue| !epilogue.may_share && epilogue.in_memory(to).is_some())
     }
 
     /// Address of a place of a result of `f32`, and the stride between rows.

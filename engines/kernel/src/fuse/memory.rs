@@ -10,7 +10,7 @@ use crate::ir::group::{GroupKernel, Pass};
 
 /// True if the written tensor may alias the one that was read: a caller may have the result of an element-wise function
 /// at the place of an operand with the same extents, strides and type.
-pub(super) fn may_share(graph: &Graph, read: TensorUid, written: TensorUid) -> bool {
+pub fn may_share(graph: &Graph, read: TensorUid, written: TensorUid) -> bool {
     let (from, to) = (graph.tensor(read), graph.tensor(written));
     let is_given =
         |tensor: &Tensor| !tensor.is_virtual() && tensor.value().is_none() && !tensor.is_runtime_pass_by_value();

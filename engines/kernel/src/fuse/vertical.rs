@@ -43,7 +43,7 @@ const MAX_SPAN: usize = 128;
 pub(super) fn join(graph: &Graph, fusion_groups: Vec<FusionGroup>) -> Vec<FusionGroup> {
     let mut row = Row::new(fusion_groups);
     for start in 0..row.fusion_groups.len() {
-        if !matches!(row.fusion_groups[start], Some(FusionGroup::Groups(_))) {
+        if !matches!(row.fusion_groups[start], Some(FusionGroup::Groups(_))) || !Region::may_grow(graph, &row, start) {
             continue;
         }
         let mut kept: HashSet<TensorUid> = HashSet::new();
@@ -135,6 +135,19 @@ struct Region<'a> {
 }
 
 impl<'a> Region<'a> {
+    /// True if a region that begins there may become larger: a chain lies before its work, or a chain or work reads a result.
+    fn may_grow(graph: &Graph, row: &Row, start: usize) -> bool {
+        let joins = |place: &usize| {
+            let fusion_group = row.fusion_groups[*place].as_ref();
+            matches!(fusion_group, Some(FusionGroup::Chain(_) | FusionGroup::Groups(_)))
+        };
+        let [inputs, outputs] = &row.operands[start];
+        let is_chain = |uid: &TensorUid| {
+            graph.tensor(*uid).is_virtual() && matches!(row.producer(*uid), Some((_, FusionGroup::Chain(_))))
+        };
+        inputs.iter().any(is_chain) || outputs.iter().flat_map(|uid| row.readers(*uid)).any(joins)
+    }
+
     fn grown(graph: &'a Graph, row: &'a Row, start: usize, kept: &'a HashSet<TensorUid>) -> Region<'a> {
         let Some(FusionGroup::Groups(groups)) = &row.fusion_groups[start] else {
             unreachable!("regions begin with works over groups")
@@ -359,8 +372,10 @@ impl<'a> Region<'a> {
             outputs.iter().all(|uid| self.taken.contains(uid) || !is_read(uid))
                 && !between(*place).any(|[reads, writes]| overwrites(self.graph, inputs, writes, reads))
         });
-        let kernels = self.kernels();
-        waits && kernels.iter().all(is_small) && is_apart(self.graph, &kernels)
+        waits && {
+            let kernels = self.kernels();
+            kernels.iter().all(is_small) && is_apart(self.graph, &kernels)
+        }
     }
 
     fn fusion_group(self) -> FusionGroup {
