@@ -262,6 +262,79 @@ impl Kernel for Normalized<'_> {
     }
 }
 
+/// How far rows have been from their mean.
+#[derive(Clone, Copy, Debug)]
+pub enum Spread {
+    /// Inverses of the deviations.
+    Inverse(*const f32),
+    /// Variances, and what is added to them.
+    Variance(*const f32, f64),
+}
+
+/// Normalizes rows from memory to memory by statistics that are given: `y = (x - mean) · inverse · scale + bias`, with one value
+/// of each for a row.
+#[derive(Clone, Copy, Debug)]
+pub struct GivenRows {
+    /// Number of rows.
+    pub rows: usize,
+    /// Number of elements of a row.
+    pub len: usize,
+    /// Elements, and the stride between rows.
+    pub x: (*const f32, usize),
+    /// Results, and the stride between rows.
+    pub y: (*mut f32, usize),
+    /// Means.
+    pub mean: *const f32,
+    /// Deviations.
+    pub spread: Spread,
+    /// Factors, if there are any.
+    pub scale: Option<*const f32>,
+    /// Summands, if there are any.
+    pub bias: Option<*const f32>,
+    /// Stride between rows of statistics and parameters.
+    pub stride: usize,
+    /// True if elements are computed in `f64`.
+    pub double: bool,
+}
+
+impl GivenRows {
+    /// Normalizes.
+    ///
+    /// # Safety
+    /// All rows can be read, their statistics and parameters too, and the results be written, which overlap nothing.
+    pub unsafe fn run(self, isa: Isa) {
+        isa.run(PromisedRows(self));
+    }
+}
+
+/// [`GivenRows`] whose memory its maker has been promised.
+struct PromisedRows(GivenRows);
+
+impl Kernel for PromisedRows {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let GivenRows { rows, len, x, y, mean, spread, scale, bias, stride, double } = self.0;
+        for row in 0..rows {
+            // SAFETY: the row's, which `GivenRows::run` has been promised.
+            let of = |values: *const f32| f64::from(unsafe { *values.add(row * stride) });
+            let inverse = match spread {
+                Spread::Inverse(values) => of(values),
+                Spread::Variance(values, epsilon) => 1.0 / (of(values) + epsilon).sqrt(),
+            };
+            // SAFETY: as many elements as a row has, which `GivenRows::run` has been promised; results overlap nothing.
+            let (x, y) = unsafe {
+                let (x, y) = (x.0.add(row * x.1), y.0.add(row * y.1));
+                (std::slice::from_raw_parts(x, len), std::slice::from_raw_parts_mut(y, len))
+            };
+            let (scale, bias) = (scale.map_or(1.0, of), bias.map_or(0.0, of));
+            let [scale, bias] = [scale, bias].map(Parameters::Same);
+            Normalized { x, y, mean: of(mean), inverse, scale, bias, double }.run(s);
+        }
+    }
+}
+
 /// Difference of values from a number that is the sum of two.
 #[inline(always)]
 fn centered<S: Simd>(s: S, x: S::V, [less, rest]: [S::V; 2]) -> S::V {

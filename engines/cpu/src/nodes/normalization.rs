@@ -22,7 +22,8 @@ pub use hipdnn_engine_core::ops::normalization::{Affine, SLOTS, Slot, Task};
 use super::super::pointwise::Storage;
 use super::{LibraryKernel, Recipe};
 use hipdnn_cpu_kernels::norm_lines::{
-    self as line, AROUND, Around, Averages, Gradient, Normalized, Parameters, Statistics, Target, join_moments,
+    self as line, AROUND, Around, Averages, GivenRows, Gradient, Normalized, Parameters, Spread, Statistics, Target,
+    join_moments,
 };
 use hipdnn_cpu_simd::isa::Isa;
 use hipdnn_cpu_threads::Pool;
@@ -406,10 +407,13 @@ impl LibraryKernel for NormalizationKernel {
         if walk.segments == 1 {
             let per_unit = walk.blocks_per_unit();
             pool.run(blocks.div_ceil(per_unit), &|unit| {
-                let buffers = &mut None;
-                for block in unit * per_unit..((unit + 1) * per_unit).min(blocks) {
-                    // SAFETY: the caller's promise; no other unit has this block.
-                    unsafe { run.whole(walk, block, buffers) };
+                let blocks = unit * per_unit..((unit + 1) * per_unit).min(blocks);
+                // SAFETY: the caller's promise; no other unit has these blocks.
+                unsafe {
+                    if !run.given_in_memory(walk, blocks.clone()) {
+                        let buffers = &mut None;
+                        blocks.for_each(|block| run.whole(walk, block, buffers));
+                    }
                 }
             });
         } else {
@@ -578,6 +582,60 @@ impl Run<'_> {
             }
             self.apply(walk, block, 0, buffers);
         }
+    }
+
+    /// Computes the results of blocks whose statistics are given, if all of it is `f32`, and a block is one row from memory to
+    /// memory with one value of each parameter.
+    ///
+    /// # Safety
+    /// As [`LibraryKernel::run`], and nobody else works on the blocks.
+    unsafe fn given_in_memory(&self, walk: &Walk, blocks: std::ops::Range<usize>) -> bool {
+        let kernel = self.kernel;
+        let Some(rows) = walk.blocks.last().filter(|_| kernel.given && kernel.task == Task::Forward) else {
+            return false;
+        };
+        let of_rows = [Slot::Mean, Slot::Inverse, Slot::Variance, Slot::Scale, Slot::Bias];
+        let stride = rows.strides[Slot::Mean as usize];
+        let is_single = |slot: Slot| kernel.storage[slot as usize] == Some(Storage::F32);
+        let is_of_row = |slot: &Slot| {
+            let of = |dim: &Dim| dim.strides[*slot as usize];
+            kernel.storage[*slot as usize].is_none() || (is_single(*slot) && of(&walk.inner) == 0 && of(rows) == stride)
+        };
+        let lies = |slot: Slot| is_single(slot) && walk.inner.strides[slot as usize] == 1;
+        let serves = !walk.lanes && walk.steps.is_empty() && lies(Slot::X) && lies(Slot::Out) && is_single(Slot::Mean);
+        if !serves || !of_rows.iter().all(is_of_row) {
+            return false;
+        }
+        let mut block = blocks.start;
+        while block < blocks.end {
+            // Rows are apart alike within the innermost dimension of blocks.
+            let count = (rows.extent - block % rows.extent).min(blocks.end - block);
+            let line = walk.line(block, 0);
+            let address = |slot: Slot| self.operands[slot as usize].cast::<f32>().wrapping_add(line.at[slot as usize]);
+            let given = |slot: Slot| kernel.storage[slot as usize].map(|_| address(slot).cast_const());
+            let spread = match (given(Slot::Inverse), given(Slot::Variance)) {
+                (Some(inverse), _) => Spread::Inverse(inverse),
+                (None, Some(variance)) => Spread::Variance(variance, self.epsilon),
+                (None, None) => return false,
+            };
+            let given_rows = GivenRows {
+                rows: count,
+                len: walk.inner.extent,
+                x: (address(Slot::X), rows.strides[Slot::X as usize]),
+                y: (address(Slot::Out), rows.strides[Slot::Out as usize]),
+                mean: address(Slot::Mean),
+                spread,
+                scale: given(Slot::Scale),
+                bias: given(Slot::Bias),
+                stride,
+                double: kernel.double,
+            };
+            // SAFETY: the rows lie within the views, whose memory is there and aligned for its type; the result is no other
+            // operand's memory, and nobody else writes these rows.
+            unsafe { given_rows.run(self.isa) };
+            block += count;
+        }
+        true
     }
 
     /// Loads the elements of an operand along a line; `values` stay as they are where there is no such operand.
