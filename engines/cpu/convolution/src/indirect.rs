@@ -180,6 +180,11 @@ impl Indirect {
                 (None, true) => 150.0,
                 (None, false) => 500.0,
             } * (tiles * vectors) as f64;
+            // No split of channels makes up for sums that take longer than everything does elsewhere.
+            let planes = (images * shape.groups * shape.output[0] * parts) as f64;
+            if planes * panels as f64 * panel / threads as f64 >= least {
+                continue;
+            }
             for chunks in [1, 2, 3, 4, 6, 8, 12, 16, 24, 32] {
                 if chunks > panels || chunks > 4 * threads {
                     break;

@@ -186,7 +186,8 @@ impl<'a> Region<'a> {
             self.drafts.push(draft);
         }
         self.take(&chains);
-        if !self.is_sound() {
+        // The kernels alone are as sound as they were.
+        if !chains.is_empty() && !self.is_sound() {
             self.drafts = kernels.iter().map(KernelBlocks::of).collect();
             self.joined.truncate(1);
             self.taken.clear();
