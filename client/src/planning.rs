@@ -45,7 +45,7 @@ pub fn keep_ranking(
 
 /// An engine that takes a graph.
 pub struct Candidate {
-    /// Its finalized configuration without knobs, if the backend has ranked it.
+    /// Its finalized configuration, as the backend's heuristics left it, if they ranked it.
     pub config: Option<Descriptor>,
     /// Engine with the graph.
     pub engine: Descriptor,
@@ -53,6 +53,12 @@ pub struct Candidate {
     pub id: i64,
     /// The engine's name.
     pub name: String,
+}
+
+/// True if the user has the backend leave engines out or rank them by policies of its own, which then may set knobs, too.
+pub fn has_user_ranking() -> bool {
+    let variables = ["HIPDNN_HEUR_FALLBACK_ENGINE_ORDER", "HIPDNN_HEUR_POLICY_ORDER"];
+    variables.iter().any(|name| std::env::var_os(name).is_some_and(|value| !value.is_empty()))
 }
 
 /// The engines that take a finalized graph, the backend's first choice first, and the words of those that fail at it.
@@ -98,12 +104,12 @@ fn engine_name(engines: &[EngineInfo], id: i64, engine: &Descriptor) -> String {
     named.unwrap_or_else(|| format!("engine {id}"))
 }
 
-/// An engine as the only candidate for a finalized graph. The backend ranks nothing, and builds no configuration to be asked
-/// for its engine.
+/// An engine as a candidate for a finalized graph. The backend ranks nothing, and builds no configuration to be asked for its
+/// engine.
 ///
 /// # Errors
 /// The engine's words against the graph.
-pub fn only_candidate(
+pub fn candidate_of(
     backend: &'static Backend,
     graph: &Descriptor,
     info: &EngineInfo,

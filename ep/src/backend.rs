@@ -337,7 +337,7 @@ impl Context {
         }
         if refusals.is_empty() {
             let possible = self.possible(choice, &has_gpus);
-            let words = possible.filter_map(|info| planning::only_candidate(self.backend, &graph, info).err());
+            let words = possible.filter_map(|info| planning::candidate_of(self.backend, &graph, info).err());
             refusals.extend(words.map(|error| error.to_string()));
         }
         Err(NoPlan(if refusals.is_empty() { "no engine takes it".to_string() } else { refusals.join("; ") }))
@@ -352,8 +352,8 @@ impl Context {
         self.engines.iter().filter(|engine| choice.refuses(&engine.name, &self.site, has_gpus).is_none())
     }
 
-    /// Candidates for a graph, and the reasons against other engines. Where one engine may serve the provider, the backend
-    /// has none to rank.
+    /// Candidates for a graph, and the reasons against other engines. Where one engine may serve the provider and the user
+    /// ranks none, there is nothing to ask the backend's heuristics.
     ///
     /// # Errors
     /// The backend's status.
@@ -364,8 +364,8 @@ impl Context {
         has_gpus: &LazyCell<bool>,
     ) -> Result<(Vec<Candidate>, Vec<String>), BackendError> {
         let mut possible = self.possible(choice, has_gpus);
-        if let (Some(only), None) = (possible.next(), possible.next()) {
-            return Ok(match planning::only_candidate(self.backend, graph, only) {
+        if let (Some(only), None, false) = (possible.next(), possible.next(), planning::has_user_ranking()) {
+            return Ok(match planning::candidate_of(self.backend, graph, only) {
                 Ok(candidate) => (vec![candidate], Vec::new()),
                 Err(error) => (Vec::new(), vec![error.to_string()]),
             });

@@ -44,6 +44,7 @@ def body(runner: Runner) -> None:
     runner.case("a missing backend library is an error that says where it was looked for", missing_backend)
     runner.case("a backend without an engine leaves everything to the CPU provider", no_engine)
     runner.case("the CPU engine switched off leaves everything to the CPU provider", engine_off)
+    runner.case("engines that hipDNN's variable leaves out get nothing", engine_left_out)
     runner.case("a session without the provider's claims still runs", nothing_to_claim)
     runner.case("fallback forbidden, and not needed", no_fallback)
     runner.case("the libraries in their installed places work as in the wheel", installed_places)
@@ -274,6 +275,13 @@ def engine_off() -> None:
     succeeds(child("session = provider.Session(suite_options.conv_model())\n"
                    "assert provider.NAME not in session.nodes(), session.nodes()\n"
                    "suite_options.same_as_cpu(session)\n", HIPDNN_RS_CPU_ENGINE="off"))
+
+
+def engine_left_out() -> None:
+    """A provider with one possible engine asks the backend's heuristics, too, where a variable of theirs is set."""
+    succeeds(child("session = provider.Session(suite_options.conv_model())\n"
+                   "assert provider.NAME not in session.nodes(), session.nodes()\n"
+                   "suite_options.same_as_cpu(session)\n", HIPDNN_HEUR_FALLBACK_ENGINE_ORDER="SOME_OTHER_ENGINE"))
 
 
 def nothing_to_claim() -> None:

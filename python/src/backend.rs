@@ -158,7 +158,7 @@ impl Shared {
         }
         for engine in self.engines.iter().filter(|engine| wanted.refuses(&engine.name).is_none()) {
             reasons.extend(
-                planning::only_candidate(self.backend, &graph, engine)
+                planning::candidate_of(self.backend, &graph, engine)
                     .err()
                     .map(|error| format!("{}: {error}", engine.name)),
             );
@@ -186,7 +186,7 @@ impl Shared {
         indent(text, failures.iter());
         let taken = |engine: &EngineInfo| candidates.iter().any(|candidate| candidate.id == engine.id);
         for engine in self.engines.iter().filter(|engine| is_wanted(&engine.name) && !taken(engine)) {
-            let reason = planning::only_candidate(self.backend, &graph, engine).err().map(|error| error.to_string());
+            let reason = planning::candidate_of(self.backend, &graph, engine).err().map(|error| error.to_string());
             let reason = reason.unwrap_or_else(|| "its plugin does not offer it".to_string());
             let _ = write!(text, "\n{} declines: {reason}", engine.name);
         }

@@ -303,14 +303,14 @@ impl GivenRows {
     /// # Safety
     /// All rows can be read, their statistics and parameters too, and the results be written, which overlap nothing.
     pub unsafe fn run(self, isa: Isa) {
-        isa.run(PromisedRows(self));
+        isa.run(GivenRowsKernel(self));
     }
 }
 
 /// [`GivenRows`] whose memory its maker has been promised.
-struct PromisedRows(GivenRows);
+struct GivenRowsKernel(GivenRows);
 
-impl Kernel for PromisedRows {
+impl Kernel for GivenRowsKernel {
     type Output = ();
 
     #[inline(always)]

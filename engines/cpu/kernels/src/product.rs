@@ -19,9 +19,14 @@ use tile::{Job, LINE, PANEL, Width};
 /// Number of products that are summed between two gatherings.
 pub const DEPTH: usize = 256;
 
-/// Maximum number of panels of columns that are gathered at a time, and about how many rows at most a block of long sums has.
+/// Maximum number of panels of columns that are gathered at a time.
 const PANELS: usize = 8;
+
+/// About how many rows at most a block has, of whose left side the second-level cache holds [`DEPTH`] places of the sum.
 const ROWS: usize = 224;
+
+/// The same of a block that passes its left side once: a strip has all of its columns.
+const TALL: usize = 512;
 
 /// Values of panels that stay near while tiles of rows pass: a tile's rows of the result are written by longer runs.
 const STRIP: usize = 64 * DEPTH;
@@ -35,7 +40,7 @@ const PANELS_OF_PARTS: usize = 4;
 /// Number of products of a block that are worth another thread.
 const WORTH: usize = 1 << 17;
 
-/// Number of blocks below which long sums are cut into parts.
+/// Number of blocks, as small as they are cut, below which long sums are cut into parts.
 const FEW: usize = 16;
 
 /// Numbers of tiles of rows and of panels to which blocks are cut for more threads.
@@ -61,7 +66,7 @@ const TILE_COLUMNS: usize = 24;
 
 /// Number of tiles of rows up to which the right side is read where it lies: to gather it takes as long as to
 /// multiply it by a tile or two.
-const IN_PLACE: usize = 2;
+const FEW_TILES: usize = 2;
 
 /// Number of columns of a panel of the right side, on an instruction set.
 pub fn width(isa: Isa) -> usize {
@@ -167,13 +172,13 @@ impl Product {
             // On matrix tiles the right side is split once for all rows of a block.
             _ if isa.splits_f32() => 2 * ROWS,
             // The left side is read once.
-            Results::InPlace if columns * depth.min(DEPTH) <= STRIP => rows,
+            Results::InPlace if columns * depth.min(DEPTH) <= STRIP => TALL,
             // As many as the left side has values of long sums: the right side is gathered once for all of them.
             Results::InPlace => ROWS * DEPTH / depth.clamp(1, DEPTH),
             // The block itself is in the cache.
             Results::Rows { .. } => ROWS,
         };
-        let (mut block, mut panels) = (block_of(rows.div_ceil(most_rows.max(1))), most.min(all));
+        let (mut block, mut panels) = (block_of(rows.div_ceil(most_rows)), most.min(all));
         // Columns first, as rows are not gathered once more for them where they are read as they lie.
         while count(block, panels) < threads * EACH && threads > 1 && block * panels * width * depth >= 2 * WORTH {
             match (panels > LEAST_PANELS, block > LEAST_TILES * tall) {
@@ -184,7 +189,8 @@ impl Product {
         }
         // Parts decide about bits, so that they follow from the sizes alone.
         let least = batch * rows.div_ceil(LEAST_TILES * tall) * all.div_ceil(LEAST_PANELS);
-        let (parts, part) = Product::parts(least, depth);
+        let blocks = if least >= FEW { least } else { batch * rows.div_ceil(ROWS) * all.div_ceil(PANELS_OF_PARTS) };
+        let (parts, part) = Product::parts(blocks, depth);
         if parts > 1 {
             (block, panels) = (block_of(rows.div_ceil(ROWS)), PANELS_OF_PARTS.min(all));
         }
@@ -237,7 +243,17 @@ impl Product {
 
     /// Panels of both factors, in `f32` values.
     fn panels_len(&self) -> usize {
-        (self.block * DEPTH + self.panels.min(PANELS) * self.width() * DEPTH).next_multiple_of(LINE)
+        (self.left_len() + self.panels.min(PANELS) * self.width() * DEPTH).next_multiple_of(LINE)
+    }
+
+    /// Panels of the left side, in `f32` values.
+    fn left_len(&self) -> usize {
+        (self.block * self.gathered()).next_multiple_of(LINE)
+    }
+
+    /// Maximum number of places of the sum that are gathered at a time.
+    fn gathered(&self) -> usize {
+        self.depth.min(DEPTH)
     }
 
     /// True if blocks are multiplied on matrix tiles: they have rows and places of the sum enough to split the right side for.
@@ -371,7 +387,7 @@ impl Kernel for Unit<'_> {
         let width = PANEL * S::LANES;
         let (start, end) = (self.part * product.part, product.depth.min((self.part + 1) * product.part));
         let (sums, to) = self.sums;
-        let (a_panels, b_panels) = (self.panels, self.panels.wrapping_add(product.block * DEPTH));
+        let (a_panels, b_panels) = (self.panels, self.panels.wrapping_add(product.left_len()));
         // SAFETY: the factors' places are the product's.
         let (left, right) = unsafe { (self.a.in_place(batch, start, row), self.b.in_place(batch, start, column)) };
         let takes = |of_result: usize| product.on_tiles() || tile::takes_rows(S::LANES, of_result);
@@ -379,7 +395,7 @@ impl Kernel for Unit<'_> {
         let tiles = Tiles::of(rows, tile::tallest(S::LANES));
         let pairs = !product.on_tiles() && tiles.tallest() <= tile::tallest_of_two(S::LANES);
         let ready = self.b.panels();
-        let right = right.filter(|(_, [_, of_result])| *of_result == 1 && tiles.count <= IN_PLACE && ready.is_none());
+        let right = right.filter(|(_, [_, of_result])| *of_result == 1 && tiles.count <= FEW_TILES && ready.is_none());
         // Columns that are read where they lie: whole panels.
         let placed = if right.is_some() { columns / width * width } else { 0 };
         let mut on_tiles = (product.on_tiles() && left.is_some())
@@ -393,7 +409,13 @@ impl Kernel for Unit<'_> {
                 let finished = self.in_place.filter(|_| k + depth == end);
                 if left.is_none() {
                     for (i, count) in tiles.each() {
-                        self.a.gather(batch, (k, depth), (row + i, count), count, a_panels.wrapping_add(i * DEPTH));
+                        self.a.gather(
+                            batch,
+                            (k, depth),
+                            (row + i, count),
+                            count,
+                            a_panels.wrapping_add(i * product.gathered()),
+                        );
                     }
                 }
                 if let (Some(on_tiles), Some((a, [_, of_result]))) = (&mut on_tiles, left) {
@@ -437,8 +459,8 @@ impl Kernel for Unit<'_> {
                         j += count;
                         continue;
                     }
-                    let step = if pairs { 2 * width } else { width };
-                    let strip = (STRIP / depth).next_multiple_of(step).min(until - j);
+                    let widest = if pairs { 2 * width } else { width };
+                    let strip = (STRIP / depth).next_multiple_of(widest).min(until - j);
                     // Panels that come ready are larger than caches: the next ones are fetched beside the first tiles of these.
                     let (then_j, then_k) = if j + strip < columns { (j + strip, k) } else { (0, k + depth) };
                     let ahead = ready
@@ -447,7 +469,7 @@ impl Kernel for Unit<'_> {
                     for (tile, (i, height)) in tiles.each().enumerate() {
                         let (a, of_row, step) = match left {
                             Some((a, [_, of_result])) => (a.wrapping_add(i * of_result + k - start), of_result, 1),
-                            None => (a_panels.wrapping_add(i * DEPTH).cast_const(), 1, height),
+                            None => (a_panels.wrapping_add(i * product.gathered()).cast_const(), 1, height),
                         };
                         let mut at = 0;
                         while at < strip {
@@ -604,6 +626,25 @@ mod tests {
 
     /// What a sink adds to each sum, once.
     const FINISHED: f32 = 0.5;
+
+    #[test]
+    fn long_sums_of_small_results_are_work_for_many_threads() {
+        for (isa, sizes) in Isa::of_vectors().flat_map(|isa| {
+            [[196, 128, 16_384], [84, 64, 16_384], [64, 147, 50_000], [128, 768, 3072]].map(|sizes| (isa, sizes))
+        }) {
+            for results in [Results::InPlace, Results::Rows { spare: 0 }] {
+                let product = Product::new(isa, 16, 1, sizes, results);
+                let items = product.units() * product.parts;
+                assert!(items >= FEW, "{isa} {sizes:?} {results:?}: {items} items");
+                let one = Product::new(isa, 1, 1, sizes, results);
+                assert_eq!(
+                    (product.parts, product.part),
+                    (one.parts, one.part),
+                    "{isa} {sizes:?}: parts decide about bits"
+                );
+            }
+        }
+    }
 
     #[test]
     fn products_of_any_size_are_exact() {

@@ -5,10 +5,12 @@
 //! as the pass's. Where that result had a narrower type than is computed with, it is rounded to it as if it had been
 //! stored: the pass gives the very bits of the nodes one by one.
 
+use hipdnn_engine_kernel::fuse::may_share;
 use hipdnn_schemas::{Graph, TensorUid};
 
 use super::{Readers, Remark, Rule, nodes_of};
 use crate::nodes;
+use crate::nodes::matmul::MatmulWork;
 use crate::pointwise::{Arg, ComputeType, Program, ProgramStep, Storage};
 use crate::work::{Elementwise, Input, Work};
 
@@ -66,6 +68,9 @@ pub(super) fn apply(
         let fit = match fits(graph, readers, &group, uid, end, work.compute_type) {
             Ok(()) if work.epilogue.is_some() => Err("the product has an epilogue already"),
             Ok(()) if shares_bytes(graph, end.output) => Err("its threads would write bytes that they share"),
+            Ok(()) if may_overwrite_factor(graph, work, &pass, end) => {
+                Err("the result may be at the place of a factor that is read again")
+            }
             // The product, and its two factors among the inputs.
             Ok(()) if pass.inputs.len() + 1 > nodes::MAX_INPUTS => Err("the product has no room for more operands"),
             other => other,
@@ -95,6 +100,13 @@ pub(super) fn apply(
         _ => Some(Work::Pointwise(pass)),
     };
     nodes[last] = nodes_of(nodes, &group);
+}
+
+/// True if a caller may have the result at the place of a factor, because that is also an operand of the element-wise functions:
+/// some results would then be written before others read it.
+fn may_overwrite_factor(graph: &Graph, work: &MatmulWork, pass: &Elementwise, end: &Elementwise) -> bool {
+    let factors = work.reads();
+    pass.tensors().any(|uid| factors.contains(&uid) && may_share(graph, uid, end.output))
 }
 
 fn shares_bytes(graph: &Graph, uid: TensorUid) -> bool {

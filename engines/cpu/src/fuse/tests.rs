@@ -573,6 +573,32 @@ fn a_product_takes_what_follows() {
     }
 }
 
+#[test]
+fn a_product_stays_apart_from_a_sum_whose_result_may_be_at_a_factor() {
+    let square = |uid| tensor(uid, Float, &[2, 40, 40]);
+    let matmul = Operation::Matmul(Matmul { a: TensorUid(0), b: TensorUid(1), c: TensorUid(2) });
+    for factor in [0, 1] {
+        check(Case {
+            what: "a factor is an operand of the sum",
+            tensors: vec![square(0), square(1), square(2).intermediate(), square(3)],
+            nodes: vec![matmul.clone(), binary(Mode::Add, 2, factor, 3)],
+            rules: vec![],
+            steps: 2,
+            reason: "at the place of a factor",
+            within: Within::Bits,
+        });
+    }
+    check(Case {
+        what: "an operand that is no factor",
+        tensors: vec![square(0), square(1), square(2).intermediate(), square(4), square(3)],
+        nodes: vec![matmul, binary(Mode::Add, 2, 4, 3)],
+        rules: vec![Rule::ProductEpilogue],
+        steps: 1,
+        reason: "",
+        within: Within::Bits,
+    });
+}
+
 const X: &[i64] = &[2, 5, 9, 11];
 const Y: &[i64] = &[2, 6, 9, 11];
 const CHANNELS: &[i64] = &[1, 6, 1, 1];

@@ -208,14 +208,14 @@ impl Combined<'_> {
     /// # Safety
     /// All values can be read, those of the operands too, and their places in `to` be written.
     unsafe fn run(self, isa: Isa) {
-        isa.run(Promised(self));
+        isa.run(CombineKernel(self));
     }
 }
 
 /// [`Combined`] whose memory its maker has been promised.
-struct Promised<'a>(Combined<'a>);
+struct CombineKernel<'a>(Combined<'a>);
 
-impl Promised<'_> {
+impl CombineKernel<'_> {
     /// Combines the values of a row from `i` on that `load` gives.
     ///
     /// # Safety
@@ -240,7 +240,7 @@ impl Promised<'_> {
     }
 }
 
-impl IsaKernel for Promised<'_> {
+impl IsaKernel for CombineKernel<'_> {
     type Output = ();
 
     #[inline(always)]

@@ -186,7 +186,7 @@ impl<'a> Region<'a> {
             self.drafts.push(draft);
         }
         self.take(&chains);
-        // The kernels alone are as sound as they were.
+        // Without chains these are the work's own kernels, and nothing was moved.
         if !chains.is_empty() && !self.is_sound() {
             self.drafts = kernels.iter().map(KernelBlocks::of).collect();
             self.joined.truncate(1);
