@@ -162,8 +162,8 @@ impl Indirect {
                 continue;
             }
             let parts = plane.div_ceil(places);
-            let (panels, tiles) = (kg.div_ceil(vectors * lanes), places.min(plane).div_ceil(rows));
             let places = places.min(plane);
+            let (panels, tiles) = (kg.div_ceil(vectors * lanes), places.div_ceil(rows));
             // The last tile has fewer places.
             let step = |rows: usize| step_cycles(rows, vectors) * if aliased && rows > WAYS { 1.3 } else { 1.0 };
             let sum = (tiles - 1) as f64 * step(rows) + step(places - (tiles - 1) * rows);
@@ -181,8 +181,8 @@ impl Indirect {
                 (None, false) => 500.0,
             } * (tiles * vectors) as f64;
             // No split of channels makes up for sums that take longer than everything does elsewhere.
-            let planes = (images * shape.groups * shape.output[0] * parts) as f64;
-            if planes * panels as f64 * panel / threads as f64 >= least {
+            let units_of_places = images * shape.groups * shape.output[0] * parts;
+            if units_of_places as f64 * panels as f64 * panel / threads as f64 >= least {
                 continue;
             }
             for chunks in [1, 2, 3, 4, 6, 8, 12, 16, 24, 32] {
@@ -191,7 +191,7 @@ impl Indirect {
                 }
                 let chunk = panels.div_ceil(chunks);
                 let chunks = panels.div_ceil(chunk);
-                let units = images * shape.groups * shape.output[0] * parts * chunks;
+                let units = units_of_places * chunks;
                 let weights = (chunk * vectors * lanes * depth * 4) as f64;
                 let of_panels = chunk as f64 * (panel + output);
                 let unit = 800.0 + of_panels + gather + (input + weights) / 12.0;

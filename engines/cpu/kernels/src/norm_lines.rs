@@ -262,7 +262,7 @@ impl Kernel for Normalized<'_> {
     }
 }
 
-/// How far rows have been from their mean.
+/// Spread of rows around their mean.
 #[derive(Clone, Copy, Debug)]
 pub enum Spread {
     /// Inverses of the deviations.

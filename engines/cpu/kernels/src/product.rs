@@ -126,7 +126,7 @@ pub trait Sink: Sync {
     }
 }
 
-/// How a [`Sink`] takes results.
+/// Mode in which a [`Sink`] takes results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Results {
     /// As `f32` whose columns lie side by side: sums are computed there ([`Sink::in_place`]) and finished there
@@ -624,7 +624,7 @@ mod tests {
         }
     }
 
-    /// What a sink adds to each sum, once.
+    /// Summand that a sink adds to each sum, once.
     const FINISHED: f32 = 0.5;
 
     #[test]

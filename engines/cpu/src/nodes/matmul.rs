@@ -371,8 +371,7 @@ impl Plan {
                 }
             });
         }
-        let to = &self.output;
-        let offset = to.batch.offset(batch) + row * to.row + column * to.column;
+        let (to, offset) = (&self.output, self.place([batch, row, column]));
         // SAFETY: the caller's promise.
         unsafe { T::store(to.storage, self.isa, values, addresses.output, offset, to.column) };
     }
@@ -391,17 +390,13 @@ impl Plan {
         rows: &mut [f32],
         pitch: usize,
     ) {
-        let mut operands = [Operand::NONE; TERMS];
-        if let Some(count) = self.operands(addresses, [batch, row, column], &mut operands) {
-            let (to, pitch) = self.place(addresses, [batch, row, column]);
-            let (operands, from) = (&operands[..count], values.as_ptr());
-            // SAFETY: the caller's promise; operands are broadcast to the output.
-            return unsafe {
-                Combined { operands, from, step: 0, to, pitch, rows: 1, columns: values.len() }.run(self.isa)
-            };
-        }
+        let at = [batch, row, column];
         // SAFETY: the caller's promise.
-        unsafe { self.put(addresses, [batch, row, column], values, rows, pitch) };
+        unsafe {
+            if !self.combine(addresses, at, (values.as_ptr(), 0), [1, values.len()]) {
+                self.put(addresses, at, values, rows, pitch);
+            }
+        }
     }
 
     /// True if sums are computed in the result, where an epilogue then combines them with its terms: none of these may lie
@@ -412,24 +407,44 @@ impl Plan {
         single && self.epilogue.as_ref().is_none_or(|epilogue| !epilogue.may_share && epilogue.in_memory(to).is_some())
     }
 
-    /// Address of a place of a result of `f32`, and the stride between rows.
-    fn place(&self, addresses: &Addresses<'_>, [batch, row, column]: [usize; 3]) -> (*mut f32, usize) {
+    /// Offset of a place of the output in it.
+    fn place(&self, [batch, row, column]: [usize; 3]) -> usize {
         let to = &self.output;
-        let offset = to.batch.offset(batch) + row * to.row + column * to.column;
-        (addresses.output.cast::<f32>().wrapping_add(offset), to.row)
+        to.batch.offset(batch) + row * to.row + column * to.column
     }
 
-    /// Operands of the epilogue's terms from a place on, and their number, if it is nothing else.
-    fn operands(&self, addresses: &Addresses<'_>, at: [usize; 3], to: &mut [Operand; TERMS]) -> Option<usize> {
-        let epilogue = self.epilogue.as_ref()?;
-        let places = epilogue.in_memory(&self.output)?;
-        for (to, (term, (place, strides))) in to.iter_mut().zip(epilogue.terms.iter().zip(places.into_iter().flatten()))
-        {
+    /// Address of a place of a result of `f32`, and the stride between rows.
+    fn result(&self, addresses: &Addresses<'_>, at: [usize; 3]) -> (*mut f32, usize) {
+        (addresses.output.cast::<f32>().wrapping_add(self.place(at)), self.output.row)
+    }
+
+    /// Combines rows and columns of sums, which are those of the result from a place on, with the epilogue's terms and stores them
+    /// there; false, and nothing is done, if the epilogue is more or there is none. `sums`: address, which may be the result's,
+    /// and stride between rows.
+    ///
+    /// # Safety
+    /// The sums can be read, the places are in the result and nobody else writes them; the addresses are the node's.
+    unsafe fn combine(
+        &self,
+        addresses: &Addresses<'_>,
+        at: [usize; 3],
+        (from, step): (*const f32, usize),
+        [rows, columns]: [usize; 2],
+    ) -> bool {
+        let Some(epilogue) = &self.epilogue else { return false };
+        let Some(places) = epilogue.in_memory(&self.output) else { return false };
+        let mut operands = [Operand::NONE; TERMS];
+        let terms = epilogue.terms.iter().zip(places.into_iter().flatten());
+        for (operand, (term, (place, strides))) in operands.iter_mut().zip(terms) {
             let [.., row, column] = strides else { unreachable!("two dimensions at least") };
             let from = addresses.inputs[place].cast::<f32>().wrapping_add(self.offset(at, strides));
-            *to = Operand { arithmetic: term.arithmetic, from, row: *row, is_one: *column == 0 };
+            *operand = Operand { arithmetic: term.arithmetic, from, row: *row, is_one: *column == 0 };
         }
-        Some(epilogue.terms.len())
+        let operands = &operands[..epilogue.terms.len()];
+        let (to, pitch) = self.result(addresses, at);
+        // SAFETY: the caller's promise; operands are broadcast to the output.
+        unsafe { Combined { operands, from, step, to, pitch, rows, columns }.run(self.isa) };
+        true
     }
 
     /// Offset of a place of the output in an operand that is broadcast to it.
@@ -785,18 +800,14 @@ impl Sink for Rows<'_> {
     }
 
     unsafe fn in_place(&self, batch: usize, row: usize, column: usize) -> (*mut f32, usize) {
-        self.plan.place(&self.addresses, [batch, row, column])
+        self.plan.result(&self.addresses, [batch, row, column])
     }
 
     unsafe fn finish(&self, batch: usize, (row, rows): (usize, usize), (column, columns): (usize, usize)) {
-        let mut operands = [Operand::NONE; TERMS];
         let at = [batch, row, column];
-        if let Some(count) = self.plan.operands(&self.addresses, at, &mut operands) {
-            let (to, pitch) = self.plan.place(&self.addresses, at);
-            let operands = &operands[..count];
-            // SAFETY: the caller's promise; operands are broadcast to the output.
-            unsafe { Combined { operands, from: to, step: pitch, to, pitch, rows, columns }.run(self.plan.isa) };
-        }
+        let (sums, pitch) = self.plan.result(&self.addresses, at);
+        // SAFETY: the caller's promise. Without an epilogue the sums are the results.
+        unsafe { self.plan.combine(&self.addresses, at, (sums, pitch), [rows, columns]) };
     }
 }
 
