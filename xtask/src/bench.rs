@@ -1,6 +1,6 @@
 //! `cargo xtask bench`: time per layer and per model, beside ONNX Runtime's CPU provider in the same run.
 //! `bench conv`: single convolutions by class, beside that provider and oneDNN; `bench nodes`: the same of other nodes,
-//! beside that provider; `bench epilogues`: convolutions with epilogues, fused and apart; `bench dispatch`: the
+//! beside that provider; `bench epilogues`: convolutions with epilogues, fused and apart; `bench choice`: all algorithms of a convolution; `bench dispatch`: the
 //! host's time of a GPU plan.
 
 pub(crate) mod dispatch;
@@ -45,6 +45,11 @@ enum Other {
         after_help = "Options of the benchmark:\n  --threads N      1 unless given\n  [LAYER [TAIL]]   only names that contain these"
     )]
     Epilogues(Words),
+    /// Times every algorithm that serves a convolution, beside the one that is chosen, by the CPU engine alone
+    #[command(
+        after_help = "Options of the benchmark:\n  LIST             a CSV file as `conv --list` takes it\n  --threads N      1 unless given\n  --isa NAME       the fastest of this CPU unless given\n  --channels-last  images with the channels innermost\n  --only TEXT      convolutions whose names contain this"
+    )]
+    Choice(Words),
     /// Times an execution on a GPU on the host, beside MIOpen's own calls and AMD's provider
     Dispatch(dispatch::Options),
     /// Times making a session of many nodes and programs, and whose time it is
@@ -60,7 +65,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
             return by_class("bench_conv.py", &["--cache".into(), cache.into()], &options.words);
         }
         Some(Other::Nodes(options)) => return by_class("bench_nodes.py", &[], &options.words),
-        Some(Other::Epilogues(options)) => return epilogues(&options.words),
+        Some(Other::Epilogues(options)) => return engine("hipdnn-engine-cpu", "epilogues", &options.words),
+        Some(Other::Choice(options)) => return engine("hipdnn-cpu-convolution", "choice", &options.words),
         Some(Other::Claims) => {
             return process::run(&mut environment()?.script("bench_claims.py"), "the measurement");
         }
@@ -114,9 +120,9 @@ fn by_class(script: &str, options: &[OsString], arguments: &[String]) -> Result<
     process::run(&mut command, "the comparison")
 }
 
-/// Convolutions with their epilogues, fused and apart, by the engine alone.
-fn epilogues(arguments: &[String]) -> Result<()> {
+/// A benchmark of the CPU engine alone.
+fn engine(package: &str, bench: &str, arguments: &[String]) -> Result<()> {
     let mut command = workspace::cargo();
-    command.args(["bench", "--quiet", "--package", "hipdnn-engine-cpu", "--bench", "epilogues", "--"]);
-    process::run(command.args(arguments), "the benchmark of epilogues")
+    command.args(["bench", "--quiet", "--package", package, "--bench", bench, "--"]);
+    process::run(command.args(arguments), "the benchmark")
 }

@@ -7,6 +7,7 @@
 
 mod planes;
 mod rows;
+mod windows;
 
 pub(super) use planes::DepthwisePlanes;
 pub(super) use rows::DepthwiseRows;

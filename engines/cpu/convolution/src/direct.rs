@@ -6,7 +6,7 @@ use super::epilogue::{self, BLOCK, Block, Epilogue, InTile, list};
 use super::problem::{Element, Layout, MAX_OPERANDS, Problem, Shape};
 use super::tile;
 use super::units::{InUnits, Unit};
-use hipdnn_cpu_simd::isa::{Isa, Kernel, Simd, first};
+use hipdnn_cpu_simd::isa::{Isa, Kernel, MAX_LANES, Simd, first};
 use std::marker::PhantomData;
 
 #[derive(Debug)]
@@ -61,6 +61,15 @@ impl Direct {
             && shape.output[0] == 1
             && shape.pad_before[0] == 0
             && shape.stride[2] <= 2
+    }
+
+    /// True if the algorithm is worth trying: of a tile of places and output channels most would be computed in vain.
+    pub(super) fn suits(shape: &Shape) -> bool {
+        match (shape.groups, shape.kernel) {
+            (1, [_, 3, 2..=3] | [_, 5, 2..=5]) => shape.group_out() <= 2 && shape.output[2] >= MAX_LANES,
+            (1, _) => false,
+            _ => shape.group_out() < 8,
+        }
     }
 
     pub(super) fn new(problem: &Problem, threads: usize, isa: Isa) -> Direct {
@@ -126,6 +135,11 @@ impl Direct {
         let (rows, stride) = (self.shape.kernel[1], self.shape.stride[1]);
         let made = rows == 3 || (rows == 5 && self.block.0 == 1);
         if made && self.shape.dilation[1] == 1 && stride <= 2 { (rows, stride) } else { (0, 0) }
+    }
+
+    /// True if each channel is a group of its own.
+    pub(super) fn is_depthwise(&self) -> bool {
+        (self.shape.group_in(), self.shape.group_out()) == (1, 1)
     }
 
     /// Estimated cycles of a run with groups of one input and one output channel. The constants are of the layers of

@@ -131,7 +131,10 @@ impl Gemm {
                         let value = match shape.stride[2] {
                             1 if single => 4.4,
                             1 => 2.0,
-                            _ => 5.0,
+                            2 => 5.0,
+                            // Columns go one by one to the rows of their phases; those of many share sets of the cache.
+                            stride if stride < MANY_PHASES => 0.9 * lanes as f64,
+                            _ => 2.3 * lanes as f64,
                         };
                         let fill = fill_len as f64 / lanes as f64 * value;
                         let pick = if source == 2 { tiles * (depth * size.1) as f64 * 3.5 } else { 0.0 };
@@ -274,6 +277,9 @@ fn run(shape: &Shape, source: u8, width: usize, tiles: f64) -> f64 {
     let blocks = (tiles / most).ceil().max(1.0);
     (tiles / blocks).ceil().max(1.0)
 }
+
+/// Number of column phases of a copy from which on their rows don't stay in the first-level cache while it is written.
+const MANY_PHASES: usize = 128;
 
 /// Cycles of a step of the sum where the input is read in place, its channels `stride` apart: tiles of fewer rows leave more
 /// time for fetches from outer cache levels.

@@ -27,10 +27,14 @@ const INPUT_BYTES: usize = 512 << 10;
 const WEIGHTS_BYTES: usize = 768 << 10;
 /// Distance, in bytes, at which lines compete for the same [`WAYS`] places of the first-level cache.
 const ALIASED: usize = 4096;
+/// Bytes of a unit's weights that it finds in the second-level cache, where another unit has used them.
+const NEAR_WEIGHTS: f64 = (512 << 10) as f64;
 /// Lines at that distance that stay in the first-level cache beside the weights that pass.
 const WAYS: usize = 7;
 /// Minimum numbers of input and output channels of a group for squares of planes to be transposed.
 const PLANES: (usize, usize) = (8, 16);
+/// Minimum number of terms of a kernel row of fewer input channels.
+const ROW: usize = 64;
 /// Factor that makes the estimated cost comparable with those of algorithms of planes, which on 7×7 to 56×56 places
 /// were found to take 1.06 to 1.5 times as long for an estimated cycle.
 pub(super) const BESIDE_PLANES: f64 = 0.87;
@@ -90,8 +94,8 @@ impl Indirect {
         let squares = problem.x.strides[4] == 1 || problem.x.strides[1] == 1;
         problem.constant_weights
             && squares
-            && shape.pixels() > 1
-            && shape.group_in() >= PLANES.0
+            && shape.pixels() * shape.taps() > 1
+            && (shape.group_in() >= PLANES.0 || shape.group_in() * shape.kernel[2] >= ROW)
             && shape.group_out() >= PLANES.1
     }
 
@@ -194,7 +198,8 @@ impl Indirect {
                 let units = units_of_places * chunks;
                 let weights = (chunk * vectors * lanes * depth * 4) as f64;
                 let of_panels = chunk as f64 * (panel + output);
-                let unit = 800.0 + of_panels + gather + (input + weights) / 12.0;
+                let stream = weights / if weights <= NEAR_WEIGHTS { 32.0 } else { 12.0 };
+                let unit = 800.0 + of_panels + gather + input / 12.0 + stream;
                 // Workers begin with units that follow each other, of which the last are shared.
                 let run = units.div_ceil(threads);
                 let remote = remote_bytes(shape, [units, run, chunks], threads) / REMOTE;

@@ -121,7 +121,8 @@ impl Algorithm {
     fn best(problem: &Problem, threads: usize, isa: Isa) -> Algorithm {
         let vectors = Algorithm::best_of_vectors(problem, threads, isa);
         let on_tiles = multiplies_on_tiles(problem.x.element, problem.w.element, isa);
-        let Some(cost) = vectors.cost().filter(|_| on_tiles) else {
+        let is_depthwise = matches!(vectors, Algorithm::DepthwisePlanes(_) | Algorithm::DepthwiseRows(_));
+        let Some(cost) = vectors.cost().filter(|_| on_tiles && !is_depthwise) else {
             return vectors;
         };
         let tiled = Tiled::new(problem, threads, isa).filter(|tiled| tiled.cost < cost);
@@ -135,15 +136,19 @@ impl Algorithm {
         }
     }
 
-    /// Estimated cycles of a run, where tiles are an alternative.
+    /// Estimated cycles of a run; `None` where no other algorithm's estimate is compared with it.
     fn cost(&self) -> Option<f64> {
         match self {
+            Algorithm::Naive | Algorithm::Depthwise(_) | Algorithm::Direct(_) | Algorithm::Stem(_) => None,
+            Algorithm::DepthwisePlanes(planes) => Some(planes.cost),
+            Algorithm::DepthwiseRows(rows) => Some(rows.cost),
             Algorithm::Gemm(gemm) => Some(gemm.cost),
             Algorithm::Indirect(indirect) => Some(indirect.cost),
+            Algorithm::Tiled(tiled) => Some(tiled.cost),
+            Algorithm::TiledPlanes(tiled) => Some(tiled.cost),
             Algorithm::Wide(wide) => Some(wide.cost),
             Algorithm::Winograd(winograd) => Some(winograd.cost),
             Algorithm::WinogradRows(winograd) => Some(winograd.cost),
-            _ => None,
         }
     }
 
@@ -156,11 +161,9 @@ impl Algorithm {
         if Depthwise::applies(problem) {
             return Algorithm::Depthwise(Depthwise::new(problem, threads, isa));
         }
-        let direct = (Direct::applies(shape) && shape.groups > 1 && shape.group_out() < 8)
-            .then(|| Direct::new(problem, threads, isa));
+        let direct = (Direct::applies(shape) && Direct::suits(shape)).then(|| Direct::new(problem, threads, isa));
         let mut limit = direct.as_ref().map_or(f64::INFINITY, |direct| direct.depthwise_cycles(threads));
-        // Its estimate is of vectors of eight lanes, with which no other algorithm reads rows where they lie as fast.
-        let rows = (isa.lanes() == 8).then(|| DepthwiseRows::new(problem, threads, isa)).flatten();
+        let rows = DepthwiseRows::new(problem, threads, isa);
         if let Some(rows) = &rows {
             limit = rows.cost;
         }
@@ -220,7 +223,6 @@ impl Algorithm {
     }
 
     /// All algorithms that serve the problem.
-    #[cfg(test)]
     fn all(problem: &Problem, threads: usize, isa: Isa) -> Vec<Algorithm> {
         let shape = &problem.shape;
         let mut all = vec![Algorithm::Naive];
@@ -295,6 +297,14 @@ impl ConvolutionPlan {
         ConvolutionPlan::with_algorithm(problem, threads, isa, Algorithm::best(problem, threads, isa))
     }
 
+    /// Plans of all algorithms that serve the problem, in no order: what [`ConvolutionPlan::with_isa`] chose among, and
+    /// those its rules passed over.
+    pub fn all(problem: &Problem, threads: usize, isa: Isa) -> impl Iterator<Item = ConvolutionPlan> {
+        let threads = threads.max(1);
+        let algorithms = Algorithm::all(problem, threads, isa).into_iter();
+        algorithms.map(move |algorithm| ConvolutionPlan::with_algorithm(problem, threads, isa, algorithm))
+    }
+
     fn with_algorithm(problem: &Problem, threads: usize, isa: Isa, algorithm: Algorithm) -> ConvolutionPlan {
         let source = match &algorithm {
             Algorithm::Depthwise(_) | Algorithm::DepthwisePlanes(_) => pack::Source::new(problem).ungrouped(),
@@ -335,6 +345,14 @@ impl ConvolutionPlan {
             Algorithm::Wide(_) => "wide gemm",
             Algorithm::Winograd(_) => "winograd",
             Algorithm::WinogradRows(_) => "winograd, channels last",
+        }
+    }
+
+    /// Estimated cycles of a run, as the choice of the algorithm compares them; `None` for algorithms chosen by rules alone.
+    pub fn cycles(&self) -> Option<f64> {
+        match &self.algorithm {
+            Algorithm::Direct(direct) if direct.is_depthwise() => Some(direct.depthwise_cycles(self.threads)),
+            algorithm => algorithm.cost(),
         }
     }
 

@@ -193,7 +193,7 @@ impl Winograd {
                     let call = cg as f64 * step + (size.0 * size.1) as f64 + 40.0;
                     let products = FREQUENCIES as f64 * (chunk * panels) as f64 * call;
                     let weights = (FREQUENCIES * chunk * size.0 * cg * 4) as f64;
-                    let stream = if chunks as f64 * weights > WEIGHTS_BYTES as f64 { weights / 5.0 } else { 0.0 };
+                    let stream = if chunks as f64 * weights > WEIGHTS_BYTES as f64 { weights / 7.0 } else { 0.0 };
                     let unit = 500.0 + input + output + products.max(stream) + 0.3 * products.min(stream);
                     let units = shape.batch * shape.groups * phases(shape) * bands * chunks;
                     let cost = unit * units.div_ceil(threads) as f64;

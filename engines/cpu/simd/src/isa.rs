@@ -281,6 +281,19 @@ pub trait Simd: Copy + Send + Sync + 'static {
         rearranged(self, whole, |place| place % Self::LANES * 3 + place / Self::LANES)
     }
 
+    /// Lanes of `a` followed by `b`, `LANES` of them, of which the first `back` ones are the last of `a`; `back` is at most
+    /// `LANES`.
+    #[inline(always)]
+    fn window(self, a: Self::V, b: Self::V, back: usize) -> Self::V {
+        let mut both = [0f32; 2 * MAX_LANES];
+        // SAFETY: the array has as many values as two of the widest vectors, and `back` is no more than those of one.
+        unsafe {
+            self.store(both.as_mut_ptr(), a);
+            self.store(both.as_mut_ptr().add(Self::LANES), b);
+            self.load(both.as_ptr().add(Self::LANES - back))
+        }
+    }
+
     /// Wide vector with `value` in all lanes.
     fn splat_wide(self, value: f64) -> Self::W;
     /// `a + b`.
@@ -560,6 +573,7 @@ mod tests {
                     s.load_bf16_masked(first(S::LANES), t.as_ptr())
                 }
             });
+            put("window", &|i| s.window(at(&a, i), at(&a, i + S::LANES), S::LANES - 3));
             put("scale", &|i| s.scale(at(&b, i), at(&n, i)));
             // Powers that are no numbers of their own, of values that bring them back into range.
             let (far, back): (Vec<f32>, Vec<f32>) = (0..64)

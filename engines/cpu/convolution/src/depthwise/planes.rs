@@ -20,7 +20,7 @@ use hipdnn_cpu_simd::isa::{Isa, Kernel, MAX_LANES, Simd};
 /// Estimated cycles of a unit beside its values, those of a vector that is transposed, and a factor on all but the
 /// first where images come from beyond the second-level cache: for vectors of sixteen lanes (AVX-512), and of eight
 /// (AVX2 on Zen 3).
-const SIXTEEN: (f64, f64, f64) = (400.0, 4.5, 1.4);
+const SIXTEEN: (f64, f64, f64) = (400.0, 4.5, 1.1);
 const EIGHT: (f64, f64, f64) = (300.0, 3.5, 1.0);
 
 /// Estimated cycles to put a weight into its panel.

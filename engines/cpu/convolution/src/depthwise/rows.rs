@@ -1,25 +1,31 @@
 //! Depthwise convolution of images whose channels are apart, where they lie: vectors run over the columns of some
 //! output rows, and every loaded vector of an input row serves all of them.
 //!
-//! Rows outside of the image are a row of zeros in scratch memory, columns outside of it are masked out of the first
-//! and the last vectors; all other vectors are loaded whole. The last vector of a row begins early enough to be whole.
+//! Rows outside of the image are a row of zeros in scratch memory. With vectors of sixteen lanes, of which nearly every
+//! unaligned one crosses a cache line, a row of the input is loaded once, and the vectors of its taps are windows over two
+//! neighboring ones. With fewer, every tap loads its own: columns outside of the image are masked out of the first and the
+//! last vectors, all others are loaded whole, and the last vector of a row begins early enough to be whole.
 //!
 //! A unit of work is some blocks of rows, of one channel after the other.
 
 use super::super::band::{inside, zero};
-use super::super::direct::starts;
 use super::super::epilogue::{self, Epilogue, InTile};
 use super::super::problem::{Element, Layout, Problem, Shape};
 use super::super::tile;
 use super::super::units::{InUnits, Unit};
+use super::windows::{Before, Lines};
 use super::{FAR, LEAST_CHANNELS};
 use hipdnn_cpu_simd::isa::{Isa, Kernel, MAX_LANES, Simd, first};
+use hipdnn_cpu_simd::scratch;
 
 /// Output rows of a block.
-const BLOCK: usize = 4;
+pub(super) const BLOCK: usize = 4;
 
 /// Maximum number of input rows of a block: those of 5×5 with a stride of two.
-const MOST_LINES: usize = (BLOCK - 1) * 2 + 5;
+pub(super) const MOST_LINES: usize = (BLOCK - 1) * 2 + 5;
+
+/// Values of a cache line.
+const LINE: usize = scratch::LINE / size_of::<f32>();
 
 /// Maximum number of column masks of a plan.
 const MOST_MASKS: usize = 1 << 16;
@@ -34,7 +40,8 @@ pub(in super::super) struct DepthwiseRows {
     /// Epilogue behind bias and clamp, and its steps for lists of one value.
     direct: InTile,
     steps: Vec<tile::Step>,
-    /// Load masks: lanes of each (vector of columns, kernel column) whose input is inside of the row.
+    /// Load masks: lanes of each (vector of columns, kernel column) whose input is inside of the row. None where vectors of
+    /// taps are windows.
     masks: Vec<u32>,
     /// Vectors of a row that are loaded without masks.
     whole: std::ops::Range<usize>,
@@ -53,7 +60,12 @@ impl DepthwiseRows {
         let shape = &problem.shape;
         let [_, oh, ow] = shape.output;
         let (kernel, stride) = ((shape.kernel[1], shape.kernel[2]), (shape.stride[1], shape.stride[2]));
-        let made = matches!((kernel, stride), ((3, 3) | (5, 5), (1 | 2, 1 | 2)) | ((7, 7), (1, 1)));
+        // With sixteen lanes planes are faster where lines of many taps have vectors of several phases, or few sums.
+        let made = match (kernel, stride) {
+            ((3, 3), (1 | 2, 1 | 2)) | ((5, 5) | (7, 7), (1, 1)) => true,
+            ((5, 5), (1 | 2, 1 | 2)) => isa.lanes() != MAX_LANES,
+            _ => false,
+        };
         let applies = shape.groups >= LEAST_CHANNELS
             && (shape.group_in(), shape.group_out()) == (1, 1)
             && (shape.input[0], shape.kernel[0], shape.output[0], shape.pad_before[0]) == (1, 1, 1, 0)
@@ -68,7 +80,7 @@ impl DepthwiseRows {
         let direct = finish.in_tile().filter(|direct| direct.summand.is_none())?;
         let lanes = isa.lanes();
         let mut masks = Vec::new();
-        for q in starts(ow, lanes) {
+        for q in starts(ow, lanes).filter(|_| lanes != MAX_LANES) {
             for column in 0..shape.kernel[2] {
                 let is_inside = |lane: usize| {
                     let place = (q + lane) * shape.stride[2] + column;
@@ -79,7 +91,8 @@ impl DepthwiseRows {
         }
         let vectors = ow.div_ceil(lanes);
         let is_whole = |vector: &usize| {
-            masks[vector * shape.kernel[2]..][..shape.kernel[2]].iter().all(|mask| *mask == first(lanes))
+            let masks = masks.chunks_exact(shape.kernel[2]).nth(*vector);
+            masks.is_some_and(|masks| masks.iter().all(|mask| *mask == first(lanes)))
         };
         let begin = (0..vectors).find(is_whole).unwrap_or(vectors);
         let whole = begin..(begin..vectors).find(|vector| !is_whole(vector)).unwrap_or(vectors);
@@ -103,9 +116,28 @@ impl DepthwiseRows {
         Some(plan)
     }
 
-    /// Estimated cycles of a run. The constants are of layers of five networks on AVX2 (Zen 3): a vector's loads and
-    /// multiply-adds don't overlap, and every second column takes two loads, half of which cross a line, and a shuffle.
+    /// Estimated cycles of a run.
     fn cycles(&self, threads: usize) -> f64 {
+        let plane = if self.isa.lanes() == MAX_LANES { self.plane_of_windows() } else { self.plane_of_loads() };
+        (self.shape.batch * self.shape.groups) as f64 * plane / threads as f64
+    }
+
+    /// Estimated cycles of a plane whose taps are windows. The constants are of 60 layers on AVX-512 (Zen 5): the windows of
+    /// a loaded vector pass the shuffles while the multiply-adds are computed.
+    fn plane_of_windows(&self) -> f64 {
+        let shape = &self.shape;
+        let vectors = shape.output[2].div_ceil(self.isa.lanes()) as f64;
+        let loads = (((BLOCK - 1) * shape.stride[1] + shape.kernel[1]) * shape.stride[2]) as f64;
+        // The vectors of seven columns are more than there are registers.
+        let product = if shape.kernel[2] == 7 { 0.63 } else { 0.5 };
+        let products = product * (shape.taps() * BLOCK) as f64;
+        55.0 + self.blocks as f64 * (0.9 * loads + vectors * (products + 3.3 * loads))
+    }
+
+    /// Estimated cycles of a plane whose taps are loaded. The constants are of layers of five networks on AVX2 (Zen 3): a
+    /// vector's loads and multiply-adds don't overlap, and every second column takes two loads, half of which cross a line,
+    /// and a shuffle.
+    fn plane_of_loads(&self) -> f64 {
         let shape = &self.shape;
         let vectors = shape.output[2].div_ceil(self.isa.lanes());
         let taps = shape.taps() as f64;
@@ -113,8 +145,7 @@ impl DepthwiseRows {
         let load = if shape.stride[2] == 1 { 0.5 } else { 1.7 };
         let sums = (taps * BLOCK as f64 + taps) / 2.0 + lines * shape.kernel[2] as f64 * load;
         let masked = (vectors - self.whole.len()) as f64 * taps / 2.0;
-        let plane = 55.0 + self.blocks as f64 * (10.0 + masked + vectors as f64 * (8.0 + sums));
-        (shape.batch * shape.groups) as f64 * plane / threads as f64
+        55.0 + self.blocks as f64 * (10.0 + masked + vectors as f64 * (8.0 + sums))
     }
 
     /// Values of a row of zeros, which stands for rows outside of the image.
@@ -224,39 +255,60 @@ impl<const W: usize, const SH: usize, const SW: usize> Kernel for Run<'_, W, SH,
     fn run<S: Simd>(self, s: S) {
         let rows = self.0;
         let plan = rows.plan;
-        let [_, height, _] = plan.shape.input;
+        let [_, height, width] = plan.shape.input;
         let ow = plan.shape.output[2];
         let [_, pad, left] = plan.shape.pad_before;
         let line = plan.x.strides[3];
         let (low, high) = (s.splat(plan.finish.clamp.0), s.splat(plan.finish.clamp.1));
         // SAFETY: the list of the bias has a value.
         let bias = s.splat(unsafe { *rows.lists });
+        let mut factors = [[s.splat(0.0); W]; W];
+        for (i, factor) in factors.as_flattened_mut().iter_mut().enumerate() {
+            // SAFETY: the channel has a weight for each tap.
+            *factor = s.splat(unsafe { *rows.weights.add(i) });
+        }
         let (mut row, end) = rows.rows;
         while row < end {
-            let mut lines = [rows.zeros.wrapping_sub(left); MOST_LINES];
-            for (t, p) in lines.iter_mut().enumerate().take((BLOCK - 1) * SH + W) {
+            let mut at = [rows.zeros; MOST_LINES];
+            for (t, p) in at.iter_mut().enumerate().take((BLOCK - 1) * SH + W) {
                 if let Some(t) = inside(row * SH + t, pad, height) {
-                    *p = rows.x.wrapping_add(t * line).wrapping_sub(left);
+                    *p = rows.x.wrapping_add(t * line);
                 }
+            }
+            let lines = Lines { at: &at, width, left };
+            let mut before: Before<S::V> = [[s.splat(0.0); 2]; MOST_LINES];
+            if in_windows::<S>() {
+                // SAFETY: lines are rows of the image or of zeros.
+                before = unsafe { lines.before::<S, W, SH, SW>(s) };
             }
             let next = rows.x.wrapping_add((row * SH + (BLOCK - 1) * SH + W).saturating_sub(pad) * line);
             let count = BLOCK.min(end - row);
             for (vector, q) in starts(ow, S::LANES).enumerate() {
-                if plan.far && (SW == 2 || S::LANES == 16 || vector % 2 == 0) {
+                if plan.far {
                     // The rows of the next block come while this one is computed.
                     for t in 0..BLOCK * SH {
-                        s.prefetch(next.wrapping_add(t * line + q * SW));
+                        let next = next.wrapping_add(t * line + q * SW);
+                        match SW * S::LANES {
+                            LINE => s.prefetch(next),
+                            few if few < LINE && vector % 2 == 0 => s.prefetch(next),
+                            few if few < LINE => {}
+                            _ => {
+                                s.prefetch(next);
+                                s.prefetch(next.wrapping_add(LINE));
+                            }
+                        }
                     }
                 }
                 let mut sums = [[s.splat(0.0); BLOCK]];
                 // SAFETY: masks name columns of the row, whole vectors have no other; lines are rows of the image or of
                 // zeros; the weights are the channel's.
                 unsafe {
-                    if plan.whole.contains(&vector) {
-                        sum::<S, W, SH, SW>(s, &lines, q * SW, rows.weights, None, &mut sums[0]);
+                    if in_windows::<S>() {
+                        sums[0] = lines.sum::<S, W, SH, SW>(s, q, rows.weights, &factors, &mut before);
                     } else {
-                        let masks = plan.masks.as_ptr().wrapping_add(vector * W);
-                        sum::<S, W, SH, SW>(s, &lines, q * SW, rows.weights, Some(masks), &mut sums[0]);
+                        let is_whole = plan.whole.contains(&vector);
+                        let masks = (!is_whole).then(|| plan.masks.as_ptr().wrapping_add(vector * W));
+                        sum::<S, W, SH, SW>(s, &lines, q * SW, rows.weights, masks, &mut sums[0]);
                     }
                 }
                 for sum in &mut sums[0] {
@@ -269,13 +321,13 @@ impl<const W: usize, const SH: usize, const SW: usize> Kernel for Run<'_, W, SH,
                 for (i, sum) in sums[0].into_iter().enumerate() {
                     if i < count {
                         let to = rows.to.wrapping_add((row + i) * plan.y.strides[3] + q);
-                        let sum = if SW == 1 { sum } else { s.ordered(sum) };
+                        let sum = if SW == 1 || in_windows::<S>() { sum } else { s.ordered(sum) };
                         // SAFETY: the lanes are columns of an output row.
                         unsafe {
-                            if ow >= S::LANES {
+                            if ow - q >= S::LANES {
                                 s.store(to, sum);
                             } else {
-                                s.store_first(ow, to, sum);
+                                s.store_first(ow - q, to, sum);
                             }
                         }
                     }
@@ -284,6 +336,19 @@ impl<const W: usize, const SH: usize, const SW: usize> Kernel for Run<'_, W, SH,
             row += BLOCK;
         }
     }
+}
+
+/// True if vectors of taps are windows over a line's.
+const fn in_windows<S: Simd>() -> bool {
+    S::LANES == MAX_LANES
+}
+
+/// First columns of the vectors of a row of `columns` outputs.
+#[inline(always)]
+fn starts(columns: usize, lanes: usize) -> impl Iterator<Item = usize> {
+    // Windows move on by a vector: the last one of a row is partly behind it.
+    let last = if lanes == MAX_LANES { columns } else { columns.saturating_sub(lanes) };
+    (0..columns.div_ceil(lanes)).map(move |vector| (vector * lanes).min(last))
 }
 
 /// Adds the products of a kernel of `W` by `W` taps to the sums of a vector of columns of each row, the first tap's
@@ -295,7 +360,7 @@ impl<const W: usize, const SH: usize, const SW: usize> Kernel for Run<'_, W, SH,
 #[inline(always)]
 unsafe fn sum<S: Simd, const W: usize, const SH: usize, const SW: usize>(
     s: S,
-    lines: &[*const f32; MOST_LINES],
+    lines: &Lines<'_>,
     column: usize,
     weights: *const f32,
     masks: Option<*const u32>,
@@ -313,7 +378,7 @@ unsafe fn sum<S: Simd, const W: usize, const SH: usize, const SW: usize>(
             macro_rules! lines {
                 ($($t:literal)+) => { $(
                     if $t < (BLOCK - 1) * SH + W {
-                        let value = load::<S, SW>(s, lines[$t].wrapping_add(column + tap), mask);
+                        let value = load::<S, SW>(s, lines.at[$t].wrapping_add(column + tap).wrapping_sub(lines.left), mask);
                         for r in 0..W {
                             if $t >= r && ($t - r) % SH == 0 && ($t - r) / SH < BLOCK {
                                 sums[($t - r) / SH] = s.fma(value, factors[r], sums[($t - r) / SH]);

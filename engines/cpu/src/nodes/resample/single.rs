@@ -417,15 +417,23 @@ impl Fold for Greatest {
 
 /// Sum over the number of elements.
 struct Mean {
-    /// Inverse of the number, for each result of a row.
-    factors: [f32; COLUMNS + MAX_LANES],
-    /// First result of that row, and the other axes' part of the numbers.
+    /// Inverses of the numbers for the results of two kinds of rows: those cut off by the image's edge, and the others.
+    inverses: [Inverses; 2],
+    /// The row's.
+    current: usize,
+}
+
+/// Inverses of the numbers of elements of a row's windows.
+#[derive(Clone, Copy)]
+struct Inverses {
+    values: [f32; COLUMNS + MAX_LANES],
+    /// First result, and the other axes' part of the numbers.
     filled: Option<(usize, f64)>,
 }
 
 impl Default for Mean {
     fn default() -> Mean {
-        Mean { factors: [0.0; COLUMNS + MAX_LANES], filled: None }
+        Mean { inverses: [Inverses { values: [0.0; COLUMNS + MAX_LANES], filled: None }; 2], current: 0 }
     }
 }
 
@@ -443,10 +451,16 @@ impl Fold for Mean {
     #[inline(always)]
     fn begin(&mut self, pooling: &Pooling, lanes: &Lanes, rows: &Rows) {
         let of_rows = pooling.divisor_of(0, rows.depth) * pooling.divisor_of(1, rows.height);
-        if self.filled != Some((lanes.first, of_rows)) {
-            self.filled = Some((lanes.first, of_rows));
-            for (i, factor) in self.factors[..lanes.count].iter_mut().enumerate() {
-                *factor = (1.0 / (of_rows * pooling.divisor_of(2, lanes.first + i))) as f32;
+        let wanted = Some((lanes.first, of_rows));
+        if self.inverses[self.current].filled == wanted {
+            return;
+        }
+        self.current = 1 - self.current;
+        let Inverses { values, filled } = &mut self.inverses[self.current];
+        if *filled != wanted {
+            *filled = wanted;
+            for (i, inverse) in values[..lanes.count].iter_mut().enumerate() {
+                *inverse = (1.0 / (of_rows * pooling.divisor_of(2, lanes.first + i))) as f32;
             }
         }
     }
@@ -463,8 +477,8 @@ impl Fold for Mean {
 
     #[inline(always)]
     fn finish<S: Simd>(&self, s: S, value: S::V, first: usize) -> S::V {
-        // SAFETY: behind the factors of a row's results there is room for a vector.
-        s.mul(value, unsafe { s.load(self.factors[first..].as_ptr()) })
+        // SAFETY: behind the inverses of a row's results there is room for a vector.
+        s.mul(value, unsafe { s.load(self.inverses[self.current].values[first..].as_ptr()) })
     }
 }
 
@@ -492,13 +506,14 @@ impl<F: Fold> Kernel for Folded<'_, F> {
                 // SAFETY: the columns inside of the image are those from the first on, in each of the rows, and the results
                 // the output's, in a row of this unit.
                 unsafe {
-                    fold_of_rows(s, &fold, &rows.window, lanes, cut, &mut columns);
-                    let (from, count, to) = (columns.as_ptr(), lanes.count, rows.to);
                     match shape {
-                        (2, 2) => slide::<S, F, 2, 2>(s, &fold, from, count, to, rows.step),
-                        (3, 1) => slide::<S, F, 3, 1>(s, &fold, from, count, to, rows.step),
-                        (3, 2) => slide::<S, F, 3, 2>(s, &fold, from, count, to, rows.step),
-                        _ => fold_of_columns(s, &fold, &columns, count, shape, to, rows.step),
+                        (2, 2) => windows::<S, F, 2, 2>(s, &fold, rows, lanes, cut),
+                        (3, 1) => windows::<S, F, 3, 1>(s, &fold, rows, lanes, cut),
+                        (3, 2) => windows::<S, F, 3, 2>(s, &fold, rows, lanes, cut),
+                        _ => {
+                            fold_of_rows(s, &fold, &rows.window, lanes, cut, &mut columns);
+                            fold_of_columns(s, &fold, &columns, lanes.count, shape, rows.to, rows.step);
+                        }
                     }
                 }
             },
@@ -521,115 +536,154 @@ unsafe fn fold_of_rows<S: Simd, F: Fold>(
 ) {
     let Lanes { columns: all, inside, .. } = lanes;
     let left = inside.start - all.start;
-    let (first, stride, to) = (rows.first, rows.strides[1], columns.as_mut_ptr().wrapping_add(left));
+    let to = columns.as_mut_ptr().wrapping_add(left);
     // SAFETY: the caller's promise; there is room behind the columns for the last vector, which may have more lanes.
     unsafe {
-        match rows.counts {
-            [1, 2, _] if !cut => join::<S, F, 2>(s, fold, first, stride, inside.len(), to),
-            [1, 3, _] if !cut => join::<S, F, 3>(s, fold, first, stride, inside.len(), to),
-            _ => {
-                let start = s.splat(if cut { fold.around() } else { fold.neutral() });
-                let mut i = 0;
-                while i < inside.len() {
-                    let mask = s.mask(first_lanes(S::LANES.min(inside.len() - i)));
-                    let mut value = start;
-                    rows.each(
-                        #[inline(always)]
-                        |row| value = fold.join(s, value, s.load_masked(mask, row.wrapping_add(i))),
-                    );
-                    s.store(to.add(i), value);
-                    i += S::LANES;
-                }
-            }
+        let start = s.splat(if cut { fold.around() } else { fold.neutral() });
+        let mut i = 0;
+        while i < inside.len() {
+            let mask = s.mask(first_lanes(S::LANES.min(inside.len() - i)));
+            let mut value = start;
+            rows.each(
+                #[inline(always)]
+                |row| value = fold.join(s, value, s.load_masked(mask, row.wrapping_add(i))),
+            );
+            s.store(to.add(i), value);
+            i += S::LANES;
         }
     }
     columns[..left].fill(fold.around());
     columns[left + inside.len()..all.len()].fill(fold.around());
 }
 
-/// Reduces `H` rows, column by column.
+/// Reduces windows of `W` columns, from every `STRIDE`th on, one or two: rows are reduced column by column, and the columns of
+/// a vector's results are windows over two neighboring vectors.
 ///
 /// # Safety
-/// The rows can be read, `len` elements of each; `len` values and a vector can be written.
+/// The rows can be read, as many elements of each as there are columns inside of the image; the results can be written, which
+/// nobody else uses.
 #[inline(always)]
-unsafe fn join<S: Simd, F: Fold, const H: usize>(
+unsafe fn windows<S: Simd, F: Fold, const W: usize, const STRIDE: usize>(
     s: S,
     fold: &F,
-    first: *const f32,
-    stride: usize,
-    len: usize,
-    to: *mut f32,
+    rows: &Rows,
+    lanes: &Lanes,
+    cut: bool,
 ) {
-    let mut i = 0;
     // SAFETY: the caller's promise.
     unsafe {
-        while i + S::LANES <= len {
-            let mut value = s.load(first.add(i));
-            for h in 1..H {
-                value = fold.join(s, value, s.load(first.wrapping_add(h * stride + i)));
-            }
-            s.store(to.add(i), value);
-            i += S::LANES;
-        }
-        if i < len {
-            let mask = s.mask(first_lanes(len - i));
-            let mut value = s.load_masked(mask, first.add(i));
-            for h in 1..H {
-                value = fold.join(s, value, s.load_masked(mask, first.wrapping_add(h * stride + i)));
-            }
-            s.store(to.add(i), value);
+        if rows.window.counts[..2] == [1, W] && !cut {
+            windows_of::<S, F, W, STRIDE, W>(s, fold, rows, lanes, cut);
+        } else {
+            windows_of::<S, F, W, STRIDE, 0>(s, fold, rows, lanes, cut);
         }
     }
 }
 
-/// Reduces `W` neighboring columns, from every `STRIDE`th on: one or two.
+/// Reduces windows of `H` rows of a plane, with 0 of any number of rows.
 ///
 /// # Safety
-/// As [`fold_of_columns`].
+/// As [`windows`].
 #[inline(always)]
-unsafe fn slide<S: Simd, F: Fold, const W: usize, const STRIDE: usize>(
+unsafe fn windows_of<S: Simd, F: Fold, const W: usize, const STRIDE: usize, const H: usize>(
     s: S,
     fold: &F,
-    columns: *const f32,
-    lanes: usize,
-    to: *mut f32,
-    step: usize,
+    rows: &Rows,
+    lanes: &Lanes,
+    cut: bool,
 ) {
-    let mut w = 0;
-    loop {
-        let from = columns.wrapping_add(w * STRIDE);
-        // SAFETY: a vector from the last result's first column on, or two where every second column is taken, end within
-        // the columns; the caller answers for the results.
-        unsafe {
-            let value = if STRIDE == 1 {
-                let mut value = s.load(from);
-                for tap in 1..W {
-                    value = fold.join(s, value, s.load(from.add(tap)));
-                }
-                value
-            } else {
-                let (even, odd) = s.unzip(s.load(from), s.load(from.add(S::LANES)));
-                let mut value = fold.join(s, even, odd);
-                if W > 2 {
-                    let third = from.add(2);
-                    value = fold.join(s, value, s.unzip(s.load(third), s.load(third.add(S::LANES))).0);
-                }
-                value
-            };
+    let (count, size) = (lanes.count, S::LANES as isize);
+    // SAFETY: the caller's promise; the lanes that are stored are results.
+    unsafe {
+        let mut before = parts::<S, F, W, STRIDE, H>(s, fold, rows, lanes, cut, -size);
+        let mut w = 0;
+        while w < count {
+            let now = parts::<S, F, W, STRIDE, H>(s, fold, rows, lanes, cut, w as isize);
+            let mut value = s.splat(0.0);
+            for tap in 0..W {
+                let (part, back) = (1 - (W - 1 - tap) % STRIDE, (W - 1 - tap) / STRIDE);
+                let column = if back == 0 { now[part] } else { s.window(before[part], now[part], back) };
+                value = if tap == 0 { column } else { fold.join(s, value, column) };
+            }
             let value = fold.finish(s, value, w);
-            if step == 1 && lanes - w >= S::LANES {
-                s.store(to.add(w), value);
+            if rows.step == 1 && count - w >= S::LANES {
+                s.store(rows.to.add(w), value);
             } else {
-                put(s, value, S::LANES.min(lanes - w), to.add(w * step), step);
+                put(s, value, S::LANES.min(count - w), rows.to.add(w * rows.step), rows.step);
+            }
+            before = now;
+            w += S::LANES;
+        }
+    }
+}
+
+/// Reduced columns of the results from `w` on: of the windows' last column, and with a stride of two of the one before it.
+///
+/// # Safety
+/// As [`windows`].
+#[inline(always)]
+unsafe fn parts<S: Simd, F: Fold, const W: usize, const STRIDE: usize, const H: usize>(
+    s: S,
+    fold: &F,
+    rows: &Rows,
+    lanes: &Lanes,
+    cut: bool,
+    w: isize,
+) -> [S::V; 2] {
+    let column = w * STRIDE as isize + (W - STRIDE) as isize;
+    // SAFETY: the caller's promise.
+    unsafe {
+        let first = reduced_column::<S, F, H>(s, fold, rows, lanes, cut, column);
+        match STRIDE {
+            1 => [first, first],
+            _ => {
+                s.unzip(first, reduced_column::<S, F, H>(s, fold, rows, lanes, cut, column + S::LANES as isize)).into()
             }
         }
-        w += S::LANES;
-        if w >= lanes {
-            return;
+    }
+}
+
+/// Reduces each column of a vector from `column` on, counted from the windows' first; outside of the image it is the value
+/// around it.
+///
+/// # Safety
+/// As [`windows`].
+#[inline(always)]
+unsafe fn reduced_column<S: Simd, F: Fold, const H: usize>(
+    s: S,
+    fold: &F,
+    rows: &Rows,
+    lanes: &Lanes,
+    cut: bool,
+    column: isize,
+) -> S::V {
+    let column = column - (lanes.inside.start - lanes.columns.start) as isize;
+    let before = (-column).clamp(0, S::LANES as isize) as usize;
+    let behind = (lanes.inside.len() as isize - column).clamp(0, S::LANES as isize) as usize;
+    let mask = s.mask(first_lanes(behind) & !first_lanes(before));
+    let Window { first, strides, .. } = rows.window;
+    // SAFETY: the mask's lanes are columns inside of the image, for whose rows the caller answers.
+    unsafe {
+        let mut value = s.splat(if cut { fold.around() } else { fold.neutral() });
+        if H > 0 {
+            value = s.load_masked(mask, first.wrapping_offset(column));
+            for h in 1..H {
+                value = fold.join(
+                    s,
+                    value,
+                    s.load_masked(mask, first.wrapping_add(h * strides[1]).wrapping_offset(column)),
+                );
+            }
+        } else {
+            rows.window.each(
+                #[inline(always)]
+                |row| value = fold.join(s, value, s.load_masked(mask, row.wrapping_offset(column))),
+            );
         }
-        // The last vector ends with the last result, some of which are then computed twice.
-        if step == 1 && lanes - w < S::LANES {
-            w = lanes - S::LANES;
+        if fold.around() == 0.0 && fold.neutral() == 0.0 {
+            value
+        } else {
+            s.select(mask, value, s.splat(fold.around()))
         }
     }
 }

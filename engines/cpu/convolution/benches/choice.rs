@@ -1,0 +1,292 @@
+//! Holds the choice of an algorithm against measurement: times every algorithm that serves a convolution.
+//!
+//! `cargo bench -p hipdnn-cpu-convolution --bench choice -- LIST [--threads 1] [--rounds 7] [--isa NAME] [--channels-last]
+//! [--only TEXT]`
+//!
+//! The list is a file as `cargo xtask bench conv --list` takes it. Weights are constant, so that preparing them is not timed.
+//! Algorithms take turns, and the fastest run of each is taken; with one thread, by the time that it computed. The regret of a
+//! choice is the time of the chosen algorithm over the fastest's, less 1. Behind a time stands, after `@`, the number of cycles
+//! that the plan expects for each nanosecond it takes: with estimates that are right, the frequency of the CPU in GHz everywhere.
+
+use std::collections::BTreeMap;
+use std::hint::black_box;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use hipdnn_cpu_convolution::{Args, ConvolutionPlan, Element, Layout, Problem, Shape, Weights};
+use hipdnn_cpu_simd::isa::Isa;
+use hipdnn_cpu_simd::scratch::AlignedBuffer;
+use hipdnn_cpu_threads::Pool;
+
+/// Regret below which a choice counts as right.
+const CLOSE: f64 = 0.05;
+
+/// Time of an algorithm in a turn.
+const TURN: Duration = Duration::from_millis(2);
+
+struct Options {
+    list: String,
+    threads: usize,
+    rounds: usize,
+    isa: Isa,
+    channels_last: bool,
+    only: String,
+}
+
+/// A convolution of the list.
+struct Case {
+    name: String,
+    shape: Shape,
+    /// How often networks have it.
+    uses: f64,
+}
+
+/// Time of an algorithm, beside its estimate.
+struct Time {
+    name: &'static str,
+    microseconds: f64,
+    cycles: Option<f64>,
+}
+
+/// An algorithm with its memory.
+struct Contender {
+    plan: ConvolutionPlan,
+    prepared: AlignedBuffer,
+    workspace: Vec<u8>,
+    fastest: Duration,
+}
+
+fn main() {
+    let options = options();
+    let clock = if options.threads == 1 { computing } else { passing };
+    let pool = Pool::new(options.threads);
+    let cases = read(&options.list);
+    let mut all = Vec::new();
+    println!("{}, {} thread(s): µs of the chosen algorithm, and of the others", options.isa, options.threads);
+    for case in cases.iter().filter(|case| case.name.contains(&options.only)) {
+        let problem = problem(&case.shape, options.channels_last);
+        let chosen = ConvolutionPlan::with_isa(&problem, options.threads, options.isa).algorithm();
+        let mut times = measured(&problem, &options, &pool, clock);
+        times.sort_by(|one, other| one.microseconds.total_cmp(&other.microseconds));
+        let Some(time) = times.iter().find(|time| time.name == chosen) else {
+            continue;
+        };
+        let (fastest, time) = (times[0].microseconds, time.microseconds);
+        let regret = time / fastest - 1.0;
+        print!("{:44} {chosen:24} {time:9.1} {:4.0} %", case.name, 100.0 * regret);
+        for other in times.iter().filter(|other| other.microseconds < 3.0 * time) {
+            print!("   {} {:.1}", other.name, other.microseconds);
+            if let Some(cycles) = other.cycles {
+                print!("@{:.1}", 1e-3 * cycles / other.microseconds);
+            }
+        }
+        println!();
+        all.push((chosen, regret, case.uses * time, case.uses * fastest));
+    }
+    report(&all);
+}
+
+fn options() -> Options {
+    let mut options = Options {
+        list: String::new(),
+        threads: 1,
+        rounds: 7,
+        isa: Isa::best(),
+        channels_last: false,
+        only: String::new(),
+    };
+    let mut arguments = std::env::args().skip(1);
+    while let Some(argument) = arguments.next() {
+        let mut value = || arguments.next().unwrap_or_else(|| panic!("expected a value behind {argument}, got none"));
+        let number = |text: String| text.parse().unwrap_or_else(|_| panic!("expected a number, got {text:?}"));
+        match argument.as_str() {
+            "--bench" => {}
+            "--threads" => options.threads = number(value()),
+            "--rounds" => options.rounds = number(value()),
+            "--only" => options.only = value(),
+            "--channels-last" => options.channels_last = true,
+            "--isa" => {
+                let name = value();
+                let known: Vec<Isa> = Isa::available().collect();
+                let found = known.iter().find(|isa| isa.name() == name);
+                options.isa = *found.unwrap_or_else(|| panic!("expected one of {known:?}, got {name:?}"));
+            }
+            _ => options.list = argument,
+        }
+    }
+    assert!(!options.list.is_empty(), "expected a CSV file of convolutions, got none");
+    options
+}
+
+/// Convolutions of a file, those of auto_pad left out.
+fn read(path: &str) -> Vec<Case> {
+    let mut file = csv::Reader::from_path(path).unwrap_or_else(|error| panic!("{path}: {error}"));
+    file.deserialize().filter_map(|row| case(&row.unwrap_or_else(|error| panic!("{path}: {error}")))).collect()
+}
+
+fn case(row: &BTreeMap<String, String>) -> Option<Case> {
+    let text = |column: &str| row.get(column).map_or("", String::as_str);
+    if !matches!(text("op"), "" | "Conv") || !matches!(text("auto_pad"), "" | "NOTSET") {
+        return None;
+    }
+    let numbers = |column: &str| {
+        let numbers = text(column).split(['x', ' ']).filter(|number| !number.is_empty());
+        numbers
+            .map(|number| number.parse().unwrap_or_else(|_| panic!("{column}: expected numbers, got {number:?}")))
+            .collect::<Vec<usize>>()
+    };
+    let number = |column: &str, missing: usize| numbers(column).first().copied().unwrap_or(missing);
+    let input = numbers("in_spatial");
+    let axes = input.len();
+    let lifted = |values: &[usize], missing: usize| -> [usize; 3] {
+        std::array::from_fn(|axis| {
+            (axis + axes).checked_sub(3).and_then(|axis| values.get(axis)).copied().unwrap_or(missing)
+        })
+    };
+    let pads = numbers("pads_begin_end");
+    let before = lifted(&pads[..axes.min(pads.len())], 0);
+    let behind = lifted(pads.get(axes..).unwrap_or_default(), 0);
+    let (input, kernel) = (lifted(&input, 1), lifted(&numbers("kernel"), 1));
+    let (stride, dilation) = (lifted(&numbers("stride"), 1), lifted(&numbers("dilation"), 1));
+    let reach: [usize; 3] = std::array::from_fn(|axis| dilation[axis] * (kernel[axis] - 1) + 1);
+    let shape = Shape {
+        batch: number("N", 1),
+        groups: number("group", 1),
+        in_channels: number("C", 1),
+        out_channels: number("K", 1),
+        input,
+        kernel,
+        output: std::array::from_fn(|axis| {
+            (input[axis] + before[axis] + behind[axis] - reach[axis]) / stride[axis] + 1
+        }),
+        stride,
+        dilation,
+        pad_before: before,
+        flip: false,
+    };
+    let mut name = format!("{}→{} {}", shape.in_channels, shape.out_channels, text("kernel"));
+    for (before, column, plain) in [("/", "stride", "1"), (" d", "dilation", "1")] {
+        if !text(column).split('x').all(|size| size == plain || size.is_empty()) {
+            name += &format!("{before}{}", text(column));
+        }
+    }
+    if shape.groups > 1 {
+        name += &format!(" g{}", shape.groups);
+    }
+    name += &format!(" at {}", text("in_spatial"));
+    if shape.batch > 1 {
+        name += &format!(", batch {}", shape.batch);
+    }
+    Some(Case { name, shape, uses: number("nodes", 1) as f64 })
+}
+
+fn problem(shape: &Shape, channels_last: bool) -> Problem {
+    let layout = if channels_last { Layout::channels_last } else { Layout::packed };
+    let unknown = Layout::packed(Element::F32, [0; 5]);
+    let mut problem = Problem {
+        shape: shape.clone(),
+        x: unknown,
+        w: unknown,
+        y: unknown,
+        epilogue: Vec::new(),
+        constant_weights: true,
+        winograd: true,
+    };
+    problem.x = layout(Element::F32, problem.x_sizes());
+    problem.w = layout(Element::F32, problem.w_sizes());
+    problem.y = layout(Element::F32, problem.y_sizes());
+    problem
+}
+
+/// Times of each algorithm but plain loops.
+fn measured(problem: &Problem, options: &Options, pool: &Pool, clock: fn() -> Duration) -> Vec<Time> {
+    let buffer = |sizes: [usize; 5]| {
+        let mut random = fastrand::Rng::with_seed(1);
+        let mut buffer = AlignedBuffer::new(sizes.iter().product());
+        buffer.iter_mut().for_each(|value| *value = random.f32() - 0.5);
+        buffer
+    };
+    let (x, w, mut y) = (buffer(problem.x_sizes()), buffer(problem.w_sizes()), buffer(problem.y_sizes()));
+    let mut contenders: Vec<Contender> = ConvolutionPlan::all(problem, options.threads, options.isa)
+        .filter(|plan| plan.algorithm() != "naive")
+        .map(|plan| {
+            let mut prepared = AlignedBuffer::new(plan.prepared_len());
+            // SAFETY: the weights have the problem's sizes and layout.
+            unsafe { plan.prepare(w.as_ptr().cast(), &mut prepared, pool) };
+            let workspace = vec![0; plan.workspace_bytes()];
+            Contender { plan, prepared, workspace, fastest: Duration::MAX }
+        })
+        .collect();
+    for _ in 0..options.rounds {
+        for contender in &mut contenders {
+            let (begin, mut runs) = (Instant::now(), 0);
+            while runs < 2 || begin.elapsed() < TURN {
+                let prepared = if contender.prepared.is_empty() {
+                    Weights::Raw(w.as_ptr().cast())
+                } else {
+                    Weights::Prepared(&contender.prepared)
+                };
+                let args = Args {
+                    x: x.as_ptr().cast(),
+                    weights: prepared,
+                    y: y.as_mut_ptr().cast(),
+                    operands: &[],
+                    workspace: contender.workspace.as_mut_ptr(),
+                };
+                let start = clock();
+                // SAFETY: the tensors have the problem's sizes and layouts, nobody else uses them, and the workspace is of the
+                // plan's size; the weights are prepared by the plan, or it takes them as they lie.
+                unsafe { contender.plan.run(pool, black_box(&args)) };
+                let time = clock() - start;
+                // A thread's clock has been seen to stand still over a run of microseconds.
+                if time > Duration::ZERO {
+                    contender.fastest = contender.fastest.min(time);
+                }
+                runs += 1;
+            }
+        }
+    }
+    let time = |contender: &Contender| Time {
+        name: contender.plan.algorithm(),
+        microseconds: 1e6 * contender.fastest.as_secs_f64(),
+        cycles: contender.plan.cycles(),
+    };
+    contenders.iter().map(time).collect()
+}
+
+/// Prints the regret of the choices, by the chosen algorithm and of all.
+fn report(all: &[(&'static str, f64, f64, f64)]) {
+    let mut rows: BTreeMap<&str, Vec<&(&str, f64, f64, f64)>> = BTreeMap::new();
+    for row in all {
+        rows.entry(row.0).or_default().push(row);
+        rows.entry("~all").or_default().push(row);
+    }
+    println!("\n{:24} {:>6} {:>12} {:>12} {:>14}", "chosen", "cases", "mean regret", "within 5 %", "regret by use");
+    for (name, rows) in rows {
+        let mean = rows.iter().map(|row| row.1.ln_1p()).sum::<f64>() / rows.len() as f64;
+        let close = rows.iter().filter(|row| row.1 <= CLOSE).count();
+        let (spent, best) = rows.iter().fold((0.0, 0.0), |sums, row| (sums.0 + row.2, sums.1 + row.3));
+        println!(
+            "{:24} {:6} {:10.1} % {close:12} {:12.1} %",
+            name.trim_start_matches('~'),
+            rows.len(),
+            100.0 * mean.exp_m1(),
+            100.0 * (spent / best - 1.0)
+        );
+    }
+}
+
+/// CPU time of the calling thread.
+fn computing() -> Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the clock exists on Linux, and writes one time.
+    let status = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
+    assert_eq!(status, 0, "expected the thread's clock, got an error");
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// Wall time since the benchmark began.
+fn passing() -> Duration {
+    static BEGIN: OnceLock<Instant> = OnceLock::new();
+    BEGIN.get_or_init(Instant::now).elapsed()
+}
