@@ -19,6 +19,7 @@ use super::row_tile::{RowAfter, clamp, finish};
 use super::tile;
 use super::units::{InUnits, Unit};
 use hipdnn_cpu_simd::isa::{Isa, Kernel, MAX_LANES, Simd, first};
+use std::ops::Range;
 
 /// Numbers of places of a tile, the better one first: as many sums as hide the latency of an addition.
 const PLACES: [usize; 2] = [8, 7];
@@ -163,6 +164,21 @@ impl Kernel for Unit<'_, Depthwise> {
     }
 }
 
+/// Kernel rows that are inside of the image for a row of the output.
+#[inline(always)]
+fn kernel_rows(shape: &Shape, row: usize) -> Range<usize> {
+    let is_inside =
+        |r: usize| inside(row * shape.stride[1] + r * shape.dilation[1], shape.pad_before[1], shape.input[1]).is_some();
+    let (mut begin, mut end) = (0, shape.kernel[1]);
+    while begin < end && !is_inside(begin) {
+        begin += 1;
+    }
+    while begin < end && !is_inside(end - 1) {
+        end -= 1;
+    }
+    begin..end
+}
+
 impl Unit<'_, Depthwise> {
     /// Tile of `count` places from `at` on.
     ///
@@ -175,14 +191,8 @@ impl Unit<'_, Depthwise> {
         let [image, _, _, row, place] = at;
         let [_, kr, ks] = shape.kernel;
         let [_, height, width] = shape.input;
-        let (mut begin, mut end) = (0, kr);
         let line = |r: usize| inside(row * shape.stride[1] + r * shape.dilation[1], shape.pad_before[1], height);
-        while begin < end && line(begin).is_none() {
-            begin += 1;
-        }
-        while begin < end && line(end - 1).is_none() {
-            end -= 1;
-        }
+        let Range { start: begin, end } = kernel_rows(shape, row);
         let left = (place * shape.stride[2]) as isize - shape.pad_before[2] as isize;
         let reach = ((count - 1) * shape.stride[2] + (ks - 1) * shape.dilation[2] + 1) as isize;
         let strides = plan.x.strides;

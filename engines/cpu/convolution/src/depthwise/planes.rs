@@ -14,7 +14,7 @@ use super::super::epilogue::{self, Block, Epilogue, InTile};
 use super::super::problem::{Element, Layout, Problem, Shape};
 use super::super::tile;
 use super::super::units::{InUnits, Unit};
-use super::{FAR, LEAST_CHANNELS, PLACES, Tile, TileFn, fixed, function};
+use super::{FAR, LEAST_CHANNELS, PLACES, Tile, TileFn, fixed, function, kernel_rows};
 use hipdnn_cpu_simd::isa::{Isa, Kernel, MAX_LANES, Simd};
 
 /// Estimated cycles of a unit beside its values, those of a vector that is transposed, and a factor on all but the
@@ -45,6 +45,8 @@ pub(in super::super) struct DepthwisePlanes {
     /// Output rows of a unit, and number of units of a plane.
     height: usize,
     bands: usize,
+    /// Kernel rows inside of the image, in the mean of the output's rows.
+    kernel_rows: f64,
     /// Estimated cycles of a run.
     pub(in super::super) cost: f64,
 }
@@ -77,6 +79,7 @@ impl DepthwisePlanes {
             places: PLACES.into_iter().min_by_key(in_vain).expect("there are some"),
             height: 1,
             bands: oh,
+            kernel_rows: (0..oh).map(|row| kernel_rows(shape, row).len()).sum::<usize>() as f64 / oh as f64,
             cost: f64::INFINITY,
             shape: shape.clone(),
         };
@@ -131,7 +134,7 @@ impl DepthwisePlanes {
         let finish = if self.direct.is_some() { 0.0 } else { (lanes * (40 + height * ow / 4)) as f64 };
         let image = self.x.element.bytes() * shape.groups * shape.input[1] * width;
         let far = if image > FAR { from_far } else { 1.0 };
-        unit + far * (squares as f64 * square + border + tiles * (shape.kernel[1] as f64 * line + 30.0) + finish)
+        unit + far * (squares as f64 * square + border + tiles * (self.kernel_rows * line + 30.0) + finish)
     }
 
     /// Channels of a weight panel.
@@ -218,6 +221,8 @@ struct Place {
     /// First output row, and number of rows.
     row: usize,
     height: usize,
+    /// Weights of the channels.
+    weights: *const f32,
     staged: *mut f32,
     sums: *mut f32,
     block: *mut f32,
@@ -245,6 +250,7 @@ impl Kernel for Unit<'_, DepthwisePlanes> {
             channels: S::LANES.min(shape.groups - channel),
             row,
             height: plan.height.min(oh - row),
+            weights: self.weights.wrapping_add(block * shape.taps() * S::LANES),
             staged,
             sums,
             line,
@@ -259,12 +265,15 @@ impl Kernel for Unit<'_, DepthwisePlanes> {
             let lists = (plan.direct.as_ref(), S::LANES);
             plan.finish.fill_lists(lists.0, self.operands, image, channel, at.channels, self.slot, lists.1);
             self.stage(s, &at);
-            let mut tile = self.tile(&at, block);
+            let mut tile = self.tile(&at);
             for row in 0..at.height {
+                self.move_to(&mut tile, &at, row);
                 let mut place = 0;
                 while place < ow {
-                    self.move_to(&mut tile, &at, row, place);
+                    tile.count = plan.places.min(ow - place);
                     convolve(s, &tile);
+                    tile.x = tile.x.wrapping_add(plan.places * shape.stride[2] * tile.column);
+                    tile.to = tile.to.wrapping_add(plan.places * tile.to_place);
                     place += plan.places;
                 }
             }
@@ -276,7 +285,7 @@ impl Kernel for Unit<'_, DepthwisePlanes> {
 impl Unit<'_, DepthwisePlanes> {
     /// Tile with all that is the same for the unit's places.
     #[inline(always)]
-    fn tile(&self, at: &Place, block: usize) -> Tile<'_> {
+    fn tile(&self, at: &Place) -> Tile<'_> {
         let plan = self.plan;
         let shape = &plan.shape;
         let lanes = plan.isa.lanes();
@@ -294,7 +303,7 @@ impl Unit<'_, DepthwisePlanes> {
             ahead_lines: 0,
             // The copy has all columns of whole tiles.
             inside: (0, isize::MAX),
-            weights: self.weights.wrapping_add(block * shape.taps() * lanes),
+            weights: at.weights,
             panel: shape.taps() * lanes,
             blocks: 1,
             keep: lanes,
@@ -311,16 +320,18 @@ impl Unit<'_, DepthwisePlanes> {
         }
     }
 
-    /// Moves a tile to a row of the unit and a place of it.
+    /// Moves a tile to the beginning of a row of the unit.
     #[inline(always)]
-    fn move_to(&self, tile: &mut Tile<'_>, at: &Place, row: usize, place: usize) {
-        let plan = self.plan;
-        let shape = &plan.shape;
-        let (_, columns) = plan.staged_sizes(at.height);
-        let column = place * shape.stride[2];
-        tile.x = at.staged.wrapping_add((row * shape.stride[1] * columns + column) * tile.column).cast_const();
-        tile.count = plan.places.min(shape.output[2] - place);
-        tile.to = at.sums.wrapping_add((row * shape.output[2] + place) * tile.to_place);
+    fn move_to(&self, tile: &mut Tile<'_>, at: &Place, row: usize) {
+        let shape = &self.plan.shape;
+        let (_, columns) = self.plan.staged_sizes(at.height);
+        // Rows of the copy outside of the image add nothing.
+        let rows = kernel_rows(shape, at.row + row);
+        let first = row * shape.stride[1] + rows.start * shape.dilation[1];
+        tile.rows = rows.len();
+        tile.weights = at.weights.wrapping_add(rows.start * shape.kernel[2] * tile.column);
+        tile.x = at.staged.wrapping_add(first * columns * tile.column).cast_const();
+        tile.to = at.sums.wrapping_add(row * shape.output[2] * tile.to_place);
     }
 
     /// Writes the unit's input, padded, its channels side by side.
