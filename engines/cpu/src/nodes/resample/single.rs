@@ -15,6 +15,10 @@ use hipdnn_cpu_threads::Pool;
 /// Number of columns of the image whose maxima are kept together.
 const COLUMNS: usize = 512;
 
+/// Number of rows of results whose columns are reduced before the first is made of them: a vector that begins within another
+/// one waits until that is stored.
+const ROWS: usize = 4;
+
 /// Number of vectors of channels that are worked on together.
 const VECTORS: usize = 4;
 
@@ -59,7 +63,8 @@ pub(super) unsafe fn run(pooling: &Pooling, axis: Axis, pool: &Pool, addresses: 
         Axis::Columns(_) => (pooling.batch * pooling.channels, width),
     };
     let rows = planes * depth * height;
-    let group = (PER_UNIT / (of_row * taps).max(1)).max(1);
+    // An element of a vector takes a fraction of what one alone does, and a unit begins with memory of its own to fill.
+    let group = (4 * PER_UNIT / (of_row * taps).max(1)).max(1);
     pool.run(rows.div_ceil(group), &|unit| {
         let rows = unit * group..((unit + 1) * group).min(rows);
         match axis {
@@ -76,6 +81,7 @@ pub(super) unsafe fn run(pooling: &Pooling, axis: Axis, pool: &Pool, addresses: 
 }
 
 /// Elements of a window that are inside of the image, in one channel.
+#[derive(Clone, Copy)]
 struct Window {
     first: *const f32,
     counts: [usize; 3],
@@ -305,6 +311,7 @@ struct Lanes {
 }
 
 /// Rows of the windows of a row of results.
+#[derive(Clone, Copy)]
 struct Rows {
     /// Elements inside of the image, from the first column of the lanes that is inside on.
     window: Window,
@@ -316,9 +323,9 @@ struct Rows {
 }
 
 impl ColumnRows<'_> {
-    /// Calls `each` with some columns and each of the rows.
+    /// Calls `each` with some columns and some of the rows, at most [`ROWS`].
     #[inline(always)]
-    fn each(&self, mut each: impl FnMut(&Lanes, &Rows)) {
+    fn each(&self, mut each: impl FnMut(&Lanes, &[Rows])) {
         let (pooling, Pooling { large, small, channels, .. }) = (self.pooling, self.pooling);
         let [depth, height, width] = pooling.output;
         let [.., stride_z, stride_y, _] = large.strides;
@@ -334,6 +341,9 @@ impl ColumnRows<'_> {
             // Image, channel, depth and row of the results: counted, as quotients of each would take as long as a few vectors.
             let (row, rest) = (self.rows.start % height, self.rows.start / height);
             let (mut n, mut c, mut d, mut h) = (rest / depth / channels, rest / depth % channels, rest % depth, row);
+            let window = Window { first: std::ptr::null(), counts: [0; 3], strides: [0; 3] };
+            let mut group = [Rows { window, to: std::ptr::null_mut(), step: 0, depth: 0, height: 0 }; ROWS];
+            let mut held = 0;
             for _ in self.rows.clone() {
                 let [(depths, z), (heights, y)] = [pooling.taps(0, d), pooling.taps(1, h)];
                 let first = large.offset([n, c, z, y, lanes.inside.start.saturating_sub(pad)]);
@@ -341,7 +351,12 @@ impl ColumnRows<'_> {
                 let counts = [depths.len(), heights.len(), 1];
                 let window = Window { first, counts, strides: [stride_z, stride_y, 0] };
                 let to = self.addresses.y.cast::<f32>().wrapping_add(small.offset([n, c, d, h, w]));
-                each(&lanes, &Rows { window, to, step: small.strides[4], depth: d, height: h });
+                group[held] = Rows { window, to, step: small.strides[4], depth: d, height: h };
+                held += 1;
+                if held == ROWS {
+                    each(&lanes, &group);
+                    held = 0;
+                }
                 h += 1;
                 if h == height {
                     (h, d) = (0, d + 1);
@@ -352,6 +367,9 @@ impl ColumnRows<'_> {
                 if c == *channels {
                     (c, n) = (0, n + 1);
                 }
+            }
+            if held > 0 {
+                each(&lanes, &group[..held]);
             }
             w += count;
         }
@@ -496,23 +514,26 @@ impl<F: Fold> Kernel for Folded<'_, F> {
         let Folded { rows, mut fold } = self;
         let pooling = rows.pooling;
         // Vectors are read beyond the last column, whose lanes no result is made of.
-        let mut columns = [fold.around(); COLUMNS + 2 * MAX_LANES];
+        let mut columns = [[fold.around(); COLUMNS + 2 * MAX_LANES]; ROWS];
         let shape = (pooling.window[2], pooling.stride[2]);
         rows.each(
             #[inline(always)]
-            |lanes, rows| {
-                fold.begin(pooling, lanes, rows);
-                let cut = fold.around() != fold.neutral() && rows.window.counts[..2] != pooling.window[..2];
-                // SAFETY: the columns inside of the image are those from the first on, in each of the rows, and the results
-                // the output's, in a row of this unit.
-                unsafe {
-                    match shape {
-                        (2, 2) => windows::<S, F, 2, 2>(s, &fold, rows, lanes, cut),
-                        (3, 1) => windows::<S, F, 3, 1>(s, &fold, rows, lanes, cut),
-                        (3, 2) => windows::<S, F, 3, 2>(s, &fold, rows, lanes, cut),
-                        _ => {
-                            fold_of_rows(s, &fold, &rows.window, lanes, cut, &mut columns);
-                            fold_of_columns(s, &fold, &columns, lanes.count, shape, rows.to, rows.step);
+            |lanes, group| {
+                for (rows, columns) in group.iter().zip(&mut columns) {
+                    let cut = fold.around() != fold.neutral() && rows.window.counts[..2] != pooling.window[..2];
+                    // SAFETY: the columns inside of the image are those from the first on, in each of the rows.
+                    unsafe { fold_of_rows(s, &fold, &rows.window, lanes, cut, columns) };
+                }
+                for (rows, columns) in group.iter().zip(&columns) {
+                    fold.begin(pooling, lanes, rows);
+                    let (from, count, to) = (columns.as_ptr(), lanes.count, rows.to);
+                    // SAFETY: the results are the output's, in a row of this unit.
+                    unsafe {
+                        match shape {
+                            (2, 2) => slide::<S, F, 2, 2>(s, &fold, from, count, to, rows.step),
+                            (3, 1) => slide::<S, F, 3, 1>(s, &fold, from, count, to, rows.step),
+                            (3, 2) => slide::<S, F, 3, 2>(s, &fold, from, count, to, rows.step),
+                            _ => fold_of_columns(s, &fold, columns, count, shape, to, rows.step),
                         }
                     }
                 }
@@ -536,154 +557,115 @@ unsafe fn fold_of_rows<S: Simd, F: Fold>(
 ) {
     let Lanes { columns: all, inside, .. } = lanes;
     let left = inside.start - all.start;
-    let to = columns.as_mut_ptr().wrapping_add(left);
+    let (first, stride, to) = (rows.first, rows.strides[1], columns.as_mut_ptr().wrapping_add(left));
     // SAFETY: the caller's promise; there is room behind the columns for the last vector, which may have more lanes.
     unsafe {
-        let start = s.splat(if cut { fold.around() } else { fold.neutral() });
-        let mut i = 0;
-        while i < inside.len() {
-            let mask = s.mask(first_lanes(S::LANES.min(inside.len() - i)));
-            let mut value = start;
-            rows.each(
-                #[inline(always)]
-                |row| value = fold.join(s, value, s.load_masked(mask, row.wrapping_add(i))),
-            );
-            s.store(to.add(i), value);
-            i += S::LANES;
+        match rows.counts {
+            [1, 2, _] if !cut => join::<S, F, 2>(s, fold, first, stride, inside.len(), to),
+            [1, 3, _] if !cut => join::<S, F, 3>(s, fold, first, stride, inside.len(), to),
+            _ => {
+                let start = s.splat(if cut { fold.around() } else { fold.neutral() });
+                let mut i = 0;
+                while i < inside.len() {
+                    let mask = s.mask(first_lanes(S::LANES.min(inside.len() - i)));
+                    let mut value = start;
+                    rows.each(
+                        #[inline(always)]
+                        |row| value = fold.join(s, value, s.load_masked(mask, row.wrapping_add(i))),
+                    );
+                    s.store(to.add(i), value);
+                    i += S::LANES;
+                }
+            }
         }
     }
     columns[..left].fill(fold.around());
     columns[left + inside.len()..all.len()].fill(fold.around());
 }
 
-/// Reduces windows of `W` columns, from every `STRIDE`th on, one or two: rows are reduced column by column, and the columns of
-/// a vector's results are windows over two neighboring vectors.
+/// Reduces `H` rows, column by column.
 ///
 /// # Safety
-/// The rows can be read, as many elements of each as there are columns inside of the image; the results can be written, which
-/// nobody else uses.
+/// The rows can be read, `len` elements of each; `len` values and a vector can be written.
 #[inline(always)]
-unsafe fn windows<S: Simd, F: Fold, const W: usize, const STRIDE: usize>(
+unsafe fn join<S: Simd, F: Fold, const H: usize>(
     s: S,
     fold: &F,
-    rows: &Rows,
-    lanes: &Lanes,
-    cut: bool,
+    first: *const f32,
+    stride: usize,
+    len: usize,
+    to: *mut f32,
 ) {
+    let mut i = 0;
     // SAFETY: the caller's promise.
     unsafe {
-        if rows.window.counts[..2] == [1, W] && !cut {
-            windows_of::<S, F, W, STRIDE, W>(s, fold, rows, lanes, cut);
-        } else {
-            windows_of::<S, F, W, STRIDE, 0>(s, fold, rows, lanes, cut);
-        }
-    }
-}
-
-/// Reduces windows of `H` rows of a plane, with 0 of any number of rows.
-///
-/// # Safety
-/// As [`windows`].
-#[inline(always)]
-unsafe fn windows_of<S: Simd, F: Fold, const W: usize, const STRIDE: usize, const H: usize>(
-    s: S,
-    fold: &F,
-    rows: &Rows,
-    lanes: &Lanes,
-    cut: bool,
-) {
-    let (count, size) = (lanes.count, S::LANES as isize);
-    // SAFETY: the caller's promise; the lanes that are stored are results.
-    unsafe {
-        let mut before = parts::<S, F, W, STRIDE, H>(s, fold, rows, lanes, cut, -size);
-        let mut w = 0;
-        while w < count {
-            let now = parts::<S, F, W, STRIDE, H>(s, fold, rows, lanes, cut, w as isize);
-            let mut value = s.splat(0.0);
-            for tap in 0..W {
-                let (part, back) = (1 - (W - 1 - tap) % STRIDE, (W - 1 - tap) / STRIDE);
-                let column = if back == 0 { now[part] } else { s.window(before[part], now[part], back) };
-                value = if tap == 0 { column } else { fold.join(s, value, column) };
-            }
-            let value = fold.finish(s, value, w);
-            if rows.step == 1 && count - w >= S::LANES {
-                s.store(rows.to.add(w), value);
-            } else {
-                put(s, value, S::LANES.min(count - w), rows.to.add(w * rows.step), rows.step);
-            }
-            before = now;
-            w += S::LANES;
-        }
-    }
-}
-
-/// Reduced columns of the results from `w` on: of the windows' last column, and with a stride of two of the one before it.
-///
-/// # Safety
-/// As [`windows`].
-#[inline(always)]
-unsafe fn parts<S: Simd, F: Fold, const W: usize, const STRIDE: usize, const H: usize>(
-    s: S,
-    fold: &F,
-    rows: &Rows,
-    lanes: &Lanes,
-    cut: bool,
-    w: isize,
-) -> [S::V; 2] {
-    let column = w * STRIDE as isize + (W - STRIDE) as isize;
-    // SAFETY: the caller's promise.
-    unsafe {
-        let first = reduced_column::<S, F, H>(s, fold, rows, lanes, cut, column);
-        match STRIDE {
-            1 => [first, first],
-            _ => {
-                s.unzip(first, reduced_column::<S, F, H>(s, fold, rows, lanes, cut, column + S::LANES as isize)).into()
-            }
-        }
-    }
-}
-
-/// Reduces each column of a vector from `column` on, counted from the windows' first; outside of the image it is the value
-/// around it.
-///
-/// # Safety
-/// As [`windows`].
-#[inline(always)]
-unsafe fn reduced_column<S: Simd, F: Fold, const H: usize>(
-    s: S,
-    fold: &F,
-    rows: &Rows,
-    lanes: &Lanes,
-    cut: bool,
-    column: isize,
-) -> S::V {
-    let column = column - (lanes.inside.start - lanes.columns.start) as isize;
-    let before = (-column).clamp(0, S::LANES as isize) as usize;
-    let behind = (lanes.inside.len() as isize - column).clamp(0, S::LANES as isize) as usize;
-    let mask = s.mask(first_lanes(behind) & !first_lanes(before));
-    let Window { first, strides, .. } = rows.window;
-    // SAFETY: the mask's lanes are columns inside of the image, for whose rows the caller answers.
-    unsafe {
-        let mut value = s.splat(if cut { fold.around() } else { fold.neutral() });
-        if H > 0 {
-            value = s.load_masked(mask, first.wrapping_offset(column));
+        while i + S::LANES <= len {
+            let mut value = s.load(first.add(i));
             for h in 1..H {
-                value = fold.join(
-                    s,
-                    value,
-                    s.load_masked(mask, first.wrapping_add(h * strides[1]).wrapping_offset(column)),
-                );
+                value = fold.join(s, value, s.load(first.wrapping_add(h * stride + i)));
             }
-        } else {
-            rows.window.each(
-                #[inline(always)]
-                |row| value = fold.join(s, value, s.load_masked(mask, row.wrapping_offset(column))),
-            );
+            s.store(to.add(i), value);
+            i += S::LANES;
         }
-        if fold.around() == 0.0 && fold.neutral() == 0.0 {
-            value
-        } else {
-            s.select(mask, value, s.splat(fold.around()))
+        if i < len {
+            let mask = s.mask(first_lanes(len - i));
+            let mut value = s.load_masked(mask, first.add(i));
+            for h in 1..H {
+                value = fold.join(s, value, s.load_masked(mask, first.wrapping_add(h * stride + i)));
+            }
+            s.store(to.add(i), value);
+        }
+    }
+}
+
+/// Reduces `W` neighboring columns, from every `STRIDE`th on: one or two.
+///
+/// # Safety
+/// As [`fold_of_columns`].
+#[inline(always)]
+unsafe fn slide<S: Simd, F: Fold, const W: usize, const STRIDE: usize>(
+    s: S,
+    fold: &F,
+    columns: *const f32,
+    lanes: usize,
+    to: *mut f32,
+    step: usize,
+) {
+    let mut w = 0;
+    loop {
+        let from = columns.wrapping_add(w * STRIDE);
+        // SAFETY: a vector from the last result's first column on, or two where every second column is taken, end within
+        // the columns; the caller answers for the results.
+        unsafe {
+            let value = if STRIDE == 1 {
+                let mut value = s.load(from);
+                for tap in 1..W {
+                    value = fold.join(s, value, s.load(from.add(tap)));
+                }
+                value
+            } else {
+                let (even, odd) = s.unzip(s.load(from), s.load(from.add(S::LANES)));
+                let mut value = fold.join(s, even, odd);
+                if W > 2 {
+                    let third = from.add(2);
+                    value = fold.join(s, value, s.unzip(s.load(third), s.load(third.add(S::LANES))).0);
+                }
+                value
+            };
+            let value = fold.finish(s, value, w);
+            if step == 1 && lanes - w >= S::LANES {
+                s.store(to.add(w), value);
+            } else {
+                put(s, value, S::LANES.min(lanes - w), to.add(w * step), step);
+            }
+        }
+        w += S::LANES;
+        if w >= lanes {
+            return;
+        }
+        // The last vector ends with the last result, some of which are then computed twice.
+        if step == 1 && lanes - w < S::LANES {
+            w = lanes - S::LANES;
         }
     }
 }
