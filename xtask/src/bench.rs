@@ -1,7 +1,7 @@
 //! `cargo xtask bench`: time per layer and per model, beside ONNX Runtime's CPU provider in the same run.
 //! `bench conv`: single convolutions by class, beside that provider and oneDNN; `bench nodes`: the same of other nodes,
-//! beside that provider; `bench epilogues`: convolutions with epilogues, fused and apart; `bench choice`: all algorithms of a convolution; `bench dispatch`: the
-//! host's time of a GPU plan.
+//! beside that provider; `bench epilogues`: convolutions with epilogues, fused and apart; `bench choice`: all algorithms of
+//! a convolution; `bench dispatch`: the host's time of a GPU plan.
 
 pub(crate) mod dispatch;
 
@@ -47,7 +47,7 @@ enum Other {
     Epilogues(Words),
     /// Times every algorithm that serves a convolution, beside the one that is chosen, by the CPU engine alone
     #[command(
-        after_help = "Options of the benchmark:\n  LIST             a CSV file as `conv --list` takes it\n  --threads N      1 unless given\n  --isa NAME       the fastest of this CPU unless given\n  --channels-last  images with the channels innermost\n  --only TEXT      convolutions whose names contain this"
+        after_help = "Options of the benchmark:\n  LIST             a CSV file as `conv --list` takes it\n  --threads N      1 unless given\n  --rounds N       7 unless given\n  --isa NAME       the fastest of this CPU unless given\n  --channels-last  images with the channels innermost\n  --only TEXT      convolutions whose names contain this"
     )]
     Choice(Words),
     /// Times an execution on a GPU on the host, beside MIOpen's own calls and AMD's provider
@@ -124,5 +124,7 @@ fn by_class(script: &str, options: &[OsString], arguments: &[String]) -> Result<
 fn engine(package: &str, bench: &str, arguments: &[String]) -> Result<()> {
     let mut command = workspace::cargo();
     command.args(["bench", "--quiet", "--package", package, "--bench", bench, "--"]);
-    process::run(command.args(arguments), "the benchmark")
+    // Cargo runs benchmarks in their package's directory.
+    let absolute = |word: &String| fs::canonicalize(word).map_or_else(|_| word.into(), OsString::from);
+    process::run(command.args(arguments.iter().map(absolute)), &format!("the benchmark {bench}"))
 }

@@ -69,6 +69,7 @@ fn main() {
         let mut times = measured(&problem, &options, &pool, clock);
         times.sort_by(|one, other| one.microseconds.total_cmp(&other.microseconds));
         let Some(time) = times.iter().find(|time| time.name == chosen) else {
+            println!("{:44} {chosen:24}, not timed", case.name);
             continue;
         };
         let (fastest, time) = (times[0].microseconds, time.microseconds);
@@ -111,49 +112,77 @@ fn options() -> Options {
                 let found = known.iter().find(|isa| isa.name() == name);
                 options.isa = *found.unwrap_or_else(|| panic!("expected one of {known:?}, got {name:?}"));
             }
+            _ if argument.starts_with('-') || !options.list.is_empty() => {
+                panic!("expected one LIST, got {argument:?} too")
+            }
             _ => options.list = argument,
         }
     }
     assert!(!options.list.is_empty(), "expected a CSV file of convolutions, got none");
+    assert!(options.threads > 0, "expected at least one thread, got none");
     options
 }
 
 /// Convolutions of a file, those of auto_pad left out.
 fn read(path: &str) -> Vec<Case> {
     let mut file = csv::Reader::from_path(path).unwrap_or_else(|error| panic!("{path}: {error}"));
-    file.deserialize().filter_map(|row| case(&row.unwrap_or_else(|error| panic!("{path}: {error}")))).collect()
+    let rows = file.deserialize().enumerate();
+    let cases = rows.filter_map(|(i, row)| {
+        let row = row.unwrap_or_else(|error| panic!("{path}: {error}"));
+        case(&row).unwrap_or_else(|error| panic!("{path}, row {}: {error}", i + 1))
+    });
+    cases.collect()
 }
 
-fn case(row: &BTreeMap<String, String>) -> Option<Case> {
+/// Convolution of a row, if it is one of explicit padding.
+fn case(row: &BTreeMap<String, String>) -> Result<Option<Case>, String> {
     let text = |column: &str| row.get(column).map_or("", String::as_str);
     if !matches!(text("op"), "" | "Conv") || !matches!(text("auto_pad"), "" | "NOTSET") {
-        return None;
+        return Ok(None);
     }
-    let numbers = |column: &str| {
-        let numbers = text(column).split(['x', ' ']).filter(|number| !number.is_empty());
+    let numbers = |column: &str| -> Result<Vec<usize>, String> {
+        let numbers = text(column).split(['x', '×', ' ']).filter(|number| !number.is_empty());
         numbers
-            .map(|number| number.parse().unwrap_or_else(|_| panic!("{column}: expected numbers, got {number:?}")))
-            .collect::<Vec<usize>>()
+            .map(|number| number.parse().map_err(|_| format!("expected numbers in {column}, got {number:?}")))
+            .collect()
     };
-    let number = |column: &str, missing: usize| numbers(column).first().copied().unwrap_or(missing);
-    let input = numbers("in_spatial");
+    let number = |column: &str| match numbers(column)?[..] {
+        [number] if number > 0 => Ok(number),
+        _ => Err(format!("expected a number above 0 in {column}, got {:?}", text(column))),
+    };
+    let input = numbers("in_spatial")?;
     let axes = input.len();
-    let lifted = |values: &[usize], missing: usize| -> [usize; 3] {
-        std::array::from_fn(|axis| {
-            (axis + axes).checked_sub(3).and_then(|axis| values.get(axis)).copied().unwrap_or(missing)
-        })
+    if !(1..=3).contains(&axes) {
+        return Err(format!("expected one to three extents in in_spatial, got {:?}", text("in_spatial")));
+    }
+    // Sizes of the axes there are, lifted to three: `missing` for those there are not, and for all if the column is left out.
+    let lifted = |column: &str, values: &[usize], least: usize| -> Result<[usize; 3], String> {
+        if values.len() != axes || values.iter().any(|value| *value < least) {
+            return Err(format!("expected {axes} sizes of at least {least} in {column}, got {:?}", text(column)));
+        }
+        Ok(std::array::from_fn(|axis| (axis + axes).checked_sub(3).map_or(least, |axis| values[axis])))
     };
-    let pads = numbers("pads_begin_end");
-    let before = lifted(&pads[..axes.min(pads.len())], 0);
-    let behind = lifted(pads.get(axes..).unwrap_or_default(), 0);
-    let (input, kernel) = (lifted(&input, 1), lifted(&numbers("kernel"), 1));
-    let (stride, dilation) = (lifted(&numbers("stride"), 1), lifted(&numbers("dilation"), 1));
+    let or_ones = |column: &str| -> Result<[usize; 3], String> {
+        let values = numbers(column)?;
+        lifted(column, if values.is_empty() { &[1, 1, 1][..axes] } else { &values }, 1)
+    };
+    let mut pads = numbers("pads_begin_end")?;
+    if pads.is_empty() {
+        pads = vec![0; 2 * axes];
+    }
+    let (before, behind) = pads.split_at(axes.min(pads.len()));
+    let (before, behind) = (lifted("pads_begin_end", before, 0)?, lifted("pads_begin_end", behind, 0)?);
+    let (input, kernel) = (lifted("in_spatial", &input, 1)?, lifted("kernel", &numbers("kernel")?, 1)?);
+    let (stride, dilation) = (or_ones("stride")?, or_ones("dilation")?);
     let reach: [usize; 3] = std::array::from_fn(|axis| dilation[axis] * (kernel[axis] - 1) + 1);
+    if (0..3).any(|axis| reach[axis] > input[axis] + before[axis] + behind[axis]) {
+        return Err(format!("expected an image of at least {reach:?} with its padding, got {input:?}"));
+    }
     let shape = Shape {
-        batch: number("N", 1),
-        groups: number("group", 1),
-        in_channels: number("C", 1),
-        out_channels: number("K", 1),
+        batch: number("N")?,
+        groups: if text("group").is_empty() { 1 } else { number("group")? },
+        in_channels: number("C")?,
+        out_channels: number("K")?,
         input,
         kernel,
         output: std::array::from_fn(|axis| {
@@ -164,6 +193,9 @@ fn case(row: &BTreeMap<String, String>) -> Option<Case> {
         pad_before: before,
         flip: false,
     };
+    if !shape.in_channels.is_multiple_of(shape.groups) || !shape.out_channels.is_multiple_of(shape.groups) {
+        return Err(format!("expected groups that divide C and K, got {}", shape.groups));
+    }
     let mut name = format!("{}→{} {}", shape.in_channels, shape.out_channels, text("kernel"));
     for (before, column, plain) in [("/", "stride", "1"), (" d", "dilation", "1")] {
         if !text(column).split('x').all(|size| size == plain || size.is_empty()) {
@@ -177,7 +209,8 @@ fn case(row: &BTreeMap<String, String>) -> Option<Case> {
     if shape.batch > 1 {
         name += &format!(", batch {}", shape.batch);
     }
-    Some(Case { name, shape, uses: number("nodes", 1) as f64 })
+    let uses = if text("nodes").is_empty() { 1 } else { number("nodes")? };
+    Ok(Some(Case { name, shape, uses: uses as f64 }))
 }
 
 fn problem(shape: &Shape, channels_last: bool) -> Problem {

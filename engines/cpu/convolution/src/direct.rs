@@ -6,7 +6,7 @@ use super::epilogue::{self, BLOCK, Block, Epilogue, InTile, list};
 use super::problem::{Element, Layout, MAX_OPERANDS, Problem, Shape};
 use super::tile;
 use super::units::{InUnits, Unit};
-use hipdnn_cpu_simd::isa::{Isa, Kernel, MAX_LANES, Simd, first};
+use hipdnn_cpu_simd::isa::{Isa, Kernel, Simd, first};
 use std::marker::PhantomData;
 
 #[derive(Debug)]
@@ -63,13 +63,18 @@ impl Direct {
             && shape.stride[2] <= 2
     }
 
-    /// True if the algorithm is worth trying: of a tile of places and output channels most would be computed in vain.
+    /// True if the algorithm is worth trying: the output channels of a group are so few that of a tile of places and channels
+    /// most would be computed in vain.
     pub(super) fn suits(shape: &Shape) -> bool {
-        match (shape.groups, shape.kernel) {
-            (1, [_, 3, 2..=3] | [_, 5, 2..=5]) => shape.group_out() <= 2 && shape.output[2] >= MAX_LANES,
-            (1, _) => false,
-            _ => shape.group_out() < 8,
-        }
+        if shape.groups > 1 { shape.group_out() < 8 } else { shape.group_out() <= 2 && shape.taps() > 1 }
+    }
+
+    /// True if the plan is at its best: tensors are read and written where they lie, in blocks whose rows share loads, enough of
+    /// them for all threads. A single group is the whole image, which one worker would copy and finish.
+    pub(super) fn is_in_place(&self, threads: usize) -> bool {
+        let blocks = self.shape.batch * self.channel_blocks * self.row_blocks;
+        let columns = self.shape.output[2] >= self.isa.lanes() && self.shape.kernel[2] <= 7;
+        self.native_x && self.native_y.is_some() && self.reuse() != (0, 0) && columns && blocks >= 2 * threads
     }
 
     pub(super) fn new(problem: &Problem, threads: usize, isa: Isa) -> Direct {

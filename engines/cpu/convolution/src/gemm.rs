@@ -128,12 +128,13 @@ impl Gemm {
                             3 => places % (size.1 * lanes) * depth,
                             _ => band_len,
                         };
-                        let value = match shape.stride[2] {
-                            1 if single => 4.4,
-                            1 => 2.0,
+                        // A copy has the phases of columns that a tap looks at.
+                        let value = match shape.stride[2].min(shape.kernel[2].max(2)) {
+                            _ if shape.stride[2] == 1 && single => 4.4,
+                            _ if shape.stride[2] == 1 => 2.0,
                             2 => 5.0,
                             // Columns go one by one to the rows of their phases; those of many share sets of the cache.
-                            stride if stride < MANY_PHASES => 0.9 * lanes as f64,
+                            phases if phases < MANY_PHASES => 0.9 * lanes as f64,
                             _ => 2.3 * lanes as f64,
                         };
                         let fill = fill_len as f64 / lanes as f64 * value;

@@ -95,7 +95,7 @@ impl Indirect {
         problem.constant_weights
             && squares
             && shape.pixels() * shape.taps() > 1
-            && (shape.group_in() >= PLANES.0 || shape.group_in() * shape.kernel[2] >= ROW)
+            && (shape.group_in() >= PLANES.0 || shape.dilation[2] == 1 && shape.group_in() * shape.kernel[2] >= ROW)
             && shape.group_out() >= PLANES.1
     }
 
@@ -198,7 +198,8 @@ impl Indirect {
                 let units = units_of_places * chunks;
                 let weights = (chunk * vectors * lanes * depth * 4) as f64;
                 let of_panels = chunk as f64 * (panel + output);
-                let stream = weights / if weights <= NEAR_WEIGHTS { 32.0 } else { 12.0 };
+                let near = units_of_places > shape.groups && weights <= NEAR_WEIGHTS;
+                let stream = weights / if near { 32.0 } else { 12.0 };
                 let unit = 800.0 + of_panels + gather + input / 12.0 + stream;
                 // Workers begin with units that follow each other, of which the last are shared.
                 let run = units.div_ceil(threads);

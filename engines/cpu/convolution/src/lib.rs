@@ -161,7 +161,9 @@ impl Algorithm {
         if Depthwise::applies(problem) {
             return Algorithm::Depthwise(Depthwise::new(problem, threads, isa));
         }
-        let direct = (Direct::applies(shape) && Direct::suits(shape)).then(|| Direct::new(problem, threads, isa));
+        let direct = (Direct::applies(shape) && Direct::suits(shape))
+            .then(|| Direct::new(problem, threads, isa))
+            .filter(|direct| shape.groups > 1 || direct.is_in_place(threads));
         let mut limit = direct.as_ref().map_or(f64::INFINITY, |direct| direct.depthwise_cycles(threads));
         let rows = DepthwiseRows::new(problem, threads, isa);
         if let Some(rows) = &rows {
@@ -348,7 +350,8 @@ impl ConvolutionPlan {
         }
     }
 
-    /// Estimated cycles of a run, as the choice of the algorithm compares them; `None` for algorithms chosen by rules alone.
+    /// Estimated cycles of a run, by which algorithms are chosen; `None` for those that rules alone choose. Beside algorithms of
+    /// planes the estimate of an indirect product counts for a little less.
     pub fn cycles(&self) -> Option<f64> {
         match &self.algorithm {
             Algorithm::Direct(direct) if direct.is_depthwise() => Some(direct.depthwise_cycles(self.threads)),

@@ -860,14 +860,14 @@ fn depthwise_planes() {
 }
 
 /// Every kernel and stride that has blocks of rows, on rows shorter and longer than a vector, with more padding than
-/// one wants, and with less.
+/// one wants, of more than a vector, and with less.
 #[test]
 fn depthwise_rows() {
     let pool = Pool::new(3);
     let kernels = [(3, 1, 1), (3, 1, 2), (3, 2, 1), (3, 2, 2), (5, 1, 1), (5, 1, 2), (5, 2, 1), (5, 2, 2), (7, 1, 1)];
     for (i, (kernel, row, column)) in kernels.into_iter().enumerate() {
         for (j, size) in [[7, 7], [9, 18], [1, 3], [14, 8], [12, 35]].into_iter().enumerate() {
-            for (k, pad) in [kernel / 2, kernel - 1, 0].into_iter().enumerate() {
+            for (k, pad) in [kernel / 2, kernel - 1, 0, 20].into_iter().enumerate() {
                 if size.iter().any(|size| size + 2 * pad < kernel) {
                     continue;
                 }
@@ -964,6 +964,29 @@ fn depthwise_is_chosen_by_size() {
             let got = of(isa, channels, size, kernel, stride);
             assert_eq!(got, want, "{isa}: {channels} on {size}, {kernel}/{stride}");
         }
+    }
+}
+
+/// One or two output channels of many input channels are computed where the tensors lie, or else in parallel by another
+/// algorithm.
+#[test]
+fn few_outputs_are_computed_in_place_or_in_bands() {
+    let chosen = |isa: Isa, threads, elements: [Element; 2], layout: fn(Element, [usize; 5]) -> Layout, dilation| {
+        let of =
+            shape((1, 1, 24, 1), [1, 64, 64], [1, 3, 3], ONE, [0, dilation, dilation], [0; 3], [1, dilation, dilation]);
+        let sizes = plain(of).problem();
+        let (x, y) = (layout(elements[0], sizes.x_sizes()), layout(elements[1], sizes.y_sizes()));
+        ConvolutionPlan::with_isa(&Problem { x, y, ..sizes }, threads, isa).algorithm()
+    };
+    const DIRECT: &str = "direct";
+    let single = [Element::F32; 2];
+    for isa in Isa::available().filter(|isa| !isa.splits_f32()) {
+        assert_eq!(chosen(isa, 1, single, Layout::packed, 1), DIRECT, "{isa}");
+        assert_ne!(chosen(isa, 1, single, Layout::channels_last, 1), DIRECT, "{isa}");
+        assert_ne!(chosen(isa, 1, [Element::F16, Element::F32], Layout::packed, 1), DIRECT, "{isa}");
+        assert_ne!(chosen(isa, 1, [Element::F32, Element::F16], Layout::packed, 1), DIRECT, "{isa}");
+        assert_ne!(chosen(isa, 1, single, Layout::packed, 2), DIRECT, "{isa}");
+        assert_ne!(chosen(isa, 64, single, Layout::packed, 1), DIRECT, "{isa}");
     }
 }
 

@@ -385,8 +385,8 @@ impl Kernel for FallingSums<'_> {
             unsafe {
                 let y = s.splat(self.y.add(part).read());
                 while at + TOGETHER * S::LANES <= lanes {
-                    // What follows the row in memory is read next, but for long rows, which would not be kept as long.
-                    for line in (0..TOGETHER * S::LANES).step_by(LINE).filter(|_| lanes <= AHEAD) {
+                    // What follows the row in memory is read next.
+                    for line in (0..TOGETHER * S::LANES).step_by(LINE) {
                         s.prefetch(row.from.wrapping_add(at + self.row.len + line));
                     }
                     let values = falling_vectors(s, row.part(at, TOGETHER * S::LANES), y, constants);
@@ -762,9 +762,6 @@ pub fn falling_exp<S: Simd>(s: S, x: S::V) -> S::V {
 
 /// Number of vectors whose exponentials are computed together: as many as registers hold.
 const TOGETHER: usize = 4;
-
-/// Most values of a row behind which the first-level cache still has what was fetched ahead.
-const AHEAD: usize = 4096;
 
 /// `f32` values of a cache line.
 const LINE: usize = 16;

@@ -282,15 +282,16 @@ pub trait Simd: Copy + Send + Sync + 'static {
     }
 
     /// Lanes of `a` followed by `b`, `LANES` of them, of which the first `back` ones are the last of `a`; `back` is at most
-    /// `LANES`.
+    /// `LANES`. For vectors of sixteen lanes: of fewer each is better loaded by itself.
     #[inline(always)]
     fn window(self, a: Self::V, b: Self::V, back: usize) -> Self::V {
         let mut both = [0f32; 2 * MAX_LANES];
-        // SAFETY: the array has as many values as two of the widest vectors, and `back` is no more than those of one.
+        // SAFETY: the array has as many values as two of the widest vectors; from the place on, which is checked to be in it
+        // and is at most `LANES`, there are those of one.
         unsafe {
             self.store(both.as_mut_ptr(), a);
             self.store(both.as_mut_ptr().add(Self::LANES), b);
-            self.load(both.as_ptr().add(Self::LANES - back))
+            self.load(both[Self::LANES - back..].as_ptr())
         }
     }
 
@@ -549,7 +550,7 @@ mod tests {
                 }
                 results.push((name, out.into_iter().map(f32::to_bits).collect()));
             };
-            // SAFETY: loads begin below 48 and the arrays have 64 values.
+            // SAFETY: loads begin at 48 at most and the arrays have 64 values.
             let at = |v: &[f32], i: usize| unsafe { s.load(v.as_ptr().add(i)) };
             put("add", &|i| s.add(at(&a, i), at(&b, i)));
             put("sub", &|i| s.sub(at(&a, i), at(&b, i)));
@@ -574,6 +575,8 @@ mod tests {
                 }
             });
             put("window", &|i| s.window(at(&a, i), at(&a, i + S::LANES), S::LANES - 3));
+            put("window of the second", &|i| s.window(at(&a, i + S::LANES), at(&b, i), 0));
+            put("window of the first", &|i| s.window(at(&a, i), at(&b, i), S::LANES));
             put("scale", &|i| s.scale(at(&b, i), at(&n, i)));
             // Powers that are no numbers of their own, of values that bring them back into range.
             let (far, back): (Vec<f32>, Vec<f32>) = (0..64)

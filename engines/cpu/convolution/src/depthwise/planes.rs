@@ -125,7 +125,7 @@ impl DepthwisePlanes {
         } + (height * ow).div_ceil(lanes);
         let (unit, transposed, from_far) = if lanes == 16 { SIXTEEN } else { EIGHT };
         let square = lanes as f64 * if self.loaded() { transposed } else { 9.0 };
-        let border = (rows * columns - input_rows * width.min(columns)) as f64;
+        let border = (input_rows * (columns - width.min(columns))) as f64;
         let tiles = (height * ow.div_ceil(self.places)) as f64;
         let line = match fixed(shape) {
             (0, _) => shape.kernel[2] as f64 * 1.2,
@@ -259,7 +259,7 @@ impl Kernel for Unit<'_, DepthwisePlanes> {
         let convolve: TileFn<S> = function(fixed(shape), plan.places, true);
         // SAFETY: the slot has the lists and `scratch_len(plan.height)` values behind them, of which these are the
         // parts for no more rows; image, channels and rows are below the problem's numbers of them; the sums of tiles
-        // are computed from what `stage` has written, all of them before `store` reads them; the memory is the
+        // are computed from what `stage` has written, rows inside of the image, all of them before `store` reads them; the memory is the
         // caller's, as `run` of [`InUnits`] asks.
         unsafe {
             let lists = (plan.direct.as_ref(), S::LANES);
@@ -334,7 +334,7 @@ impl Unit<'_, DepthwisePlanes> {
         tile.to = at.sums.wrapping_add(row * shape.output[2] * tile.to_place);
     }
 
-    /// Writes the unit's input, padded, its channels side by side.
+    /// Writes the unit's input, rows padded, its channels side by side.
     ///
     /// # Safety
     /// The input can be read at the image's and the channels' places; `at.staged` takes `staged_len(at.height)` values,
@@ -358,17 +358,18 @@ impl Unit<'_, DepthwisePlanes> {
         // planes are transposed their columns are neighbors, and rows too if they are `dense`; `count` is at most the
         // width, for which `line` has room.
         unsafe {
+            // Rows outside of the image are not looked at.
+            let first = at.staged.wrapping_add(begin * pitch);
             if count == 0 || begin == end {
-                zero(s, at.staged, rows * pitch);
+                zero(s, first, (end - begin) * pitch);
                 return;
             }
-            zero(s, at.staged, begin * pitch + left * S::LANES);
+            zero(s, first, left * S::LANES);
             // The gap between two rows is the right border of one and the left border of the other.
             for row in begin..end {
                 let gap = (columns - left - count) + if row + 1 < end { left } else { 0 };
                 zero(s, at.staged.wrapping_add(row * pitch + (left + count) * S::LANES), gap * S::LANES);
             }
-            zero(s, at.staged.wrapping_add(end * pitch), (rows - end) * pitch);
             let line = inside(top + begin, shape.pad_before[1], height).unwrap_or(0);
             let source = at.image * strides[0] + at.channel * strides[1] + line * strides[3];
             let to = at.staged.wrapping_add(begin * pitch + left * S::LANES);

@@ -9,6 +9,7 @@
 //! A unit of work is some blocks of rows, of one channel after the other.
 
 use super::super::band::{inside, zero};
+use super::super::direct;
 use super::super::epilogue::{self, Epilogue, InTile};
 use super::super::problem::{Element, Layout, Problem, Shape};
 use super::super::tile;
@@ -60,7 +61,8 @@ impl DepthwiseRows {
         let shape = &problem.shape;
         let [_, oh, ow] = shape.output;
         let (kernel, stride) = ((shape.kernel[1], shape.kernel[2]), (shape.stride[1], shape.stride[2]));
-        // With sixteen lanes planes are faster where lines of many taps have vectors of several phases, or few sums.
+        // With sixteen lanes planes are faster for five taps and a stride of two: a row's vectors are pairs, more than there are
+        // registers, or each is in few sums.
         let made = match (kernel, stride) {
             ((3, 3), (1 | 2, 1 | 2)) | ((5, 5) | (7, 7), (1, 1)) => true,
             ((5, 5), (1 | 2, 1 | 2)) => isa.lanes() != MAX_LANES,
@@ -72,7 +74,7 @@ impl DepthwiseRows {
             && (shape.dilation[1], shape.dilation[2]) == (1, 1)
             && (problem.x.element, problem.x.strides[4]) == (Element::F32, 1)
             && (problem.y.strides[4] == 1 || ow == 1)
-            && shape.kernel[2].saturating_mul(ow) <= MOST_MASKS;
+            && (isa.lanes() == MAX_LANES || shape.kernel[2].saturating_mul(ow) <= MOST_MASKS);
         if !made || !applies {
             return None;
         }
@@ -347,8 +349,8 @@ const fn in_windows<S: Simd>() -> bool {
 #[inline(always)]
 fn starts(columns: usize, lanes: usize) -> impl Iterator<Item = usize> {
     // Windows move on by a vector: the last one of a row is partly behind it.
-    let last = if lanes == MAX_LANES { columns } else { columns.saturating_sub(lanes) };
-    (0..columns.div_ceil(lanes)).map(move |vector| (vector * lanes).min(last))
+    let whole = if lanes == MAX_LANES { columns.next_multiple_of(lanes) } else { columns };
+    direct::starts(whole, lanes)
 }
 
 /// Adds the products of a kernel of `W` by `W` taps to the sums of a vector of columns of each row, the first tap's

@@ -392,13 +392,6 @@ impl Simd for Avx2 {
             let (low, high) = (_mm256_permute2f128_ps::<0x20>(a, b), _mm256_permute2f128_ps::<0x31>(a, b));
             (_mm256_shuffle_ps::<0x88>(low, high), _mm256_shuffle_ps::<0xdd>(low, high))
         };
-        window(a: __m256, b: __m256, back: usize) -> __m256 = {
-            let (lanes, back) = (_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), _mm256_set1_epi32(back as i32));
-            // Only the lowest three bits of an index count: the same lanes of both.
-            let (from, of_first) = (_mm256_sub_epi32(lanes, back), _mm256_cmpgt_epi32(back, lanes));
-            let (a, b) = (_mm256_permutevar8x32_ps(a, from), _mm256_permutevar8x32_ps(b, from));
-            _mm256_blendv_ps(b, a, _mm256_castsi256_ps(of_first))
-        };
         select(mask: __m256i, yes: __m256, no: __m256) -> __m256 =
             _mm256_blendv_ps(no, yes, _mm256_castsi256_ps(mask));
         max_bits(a: __m256, b: __m256) -> __m256 =

@@ -63,8 +63,9 @@ pub(super) unsafe fn run(pooling: &Pooling, axis: Axis, pool: &Pool, addresses: 
         Axis::Columns(_) => (pooling.batch * pooling.channels, width),
     };
     let rows = planes * depth * height;
-    // An element of a vector takes a fraction of what one alone does, and a unit begins with memory of its own to fill.
-    let group = (4 * PER_UNIT / (of_row * taps).max(1)).max(1);
+    // Units along columns begin with memory of their own to fill.
+    let per_unit = if axis == Axis::Channels { PER_UNIT } else { 4 * PER_UNIT };
+    let group = (per_unit / (of_row * taps).max(1)).max(1);
     pool.run(rows.div_ceil(group), &|unit| {
         let rows = unit * group..((unit + 1) * group).min(rows);
         match axis {
