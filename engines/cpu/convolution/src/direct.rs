@@ -1,4 +1,4 @@
-//! Direct convolution for groups of few channels: output channels × output rows × a vector of columns are summed in
+//! Direct convolution for groups of few output channels: these × output rows × a vector of columns are summed in
 //! registers, every loaded input row serving all of them. Borders are masked loads, so nothing is copied or padded.
 
 use super::band::copy;

@@ -259,8 +259,8 @@ impl Kernel for Unit<'_, DepthwisePlanes> {
         let convolve: TileFn<S> = function(fixed(shape), plan.places, true);
         // SAFETY: the slot has the lists and `scratch_len(plan.height)` values behind them, of which these are the
         // parts for no more rows; image, channels and rows are below the problem's numbers of them; the sums of tiles
-        // are computed from what `stage` has written, rows inside of the image, all of them before `store` reads them; the memory is the
-        // caller's, as `run` of [`InUnits`] asks.
+        // are computed from what `stage` has written, rows inside of the image, all of them before `store` reads them; the
+        // memory is the caller's, as `run` of [`InUnits`] asks.
         unsafe {
             let lists = (plan.direct.as_ref(), S::LANES);
             plan.finish.fill_lists(lists.0, self.operands, image, channel, at.channels, self.slot, lists.1);
