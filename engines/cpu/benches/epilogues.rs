@@ -309,6 +309,9 @@ fn main() {
             }
         }
     }
+    if ratios.is_empty() {
+        return;
+    }
     let mean = (ratios.iter().map(|ratio: &f64| ratio.ln()).sum::<f64>() / ratios.len() as f64).exp();
     let worst = ratios.iter().copied().fold(0.0, f64::max);
     let slower = ratios.iter().filter(|ratio| **ratio > 1.05).count();
