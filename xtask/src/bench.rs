@@ -5,8 +5,8 @@
 
 pub(crate) mod dispatch;
 
-use std::ffi::OsString;
-use std::fs;
+use std::ffi::{OsStr, OsString};
+use std::{fs, path};
 
 use clap::{Args, Subcommand};
 
@@ -66,7 +66,13 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         }
         Some(Other::Nodes(options)) => return by_class("bench_nodes.py", &[], &options.words),
         Some(Other::Epilogues(options)) => return engine("hipdnn-engine-cpu", "epilogues", &options.words),
-        Some(Other::Choice(options)) => return engine("hipdnn-cpu-convolution", "choice", &options.words),
+        Some(Other::Choice(options)) => {
+            // Cargo runs benchmarks in their package's directory.
+            let absolute = |word: &String| path::absolute(word).ok().filter(|path| path.is_file());
+            let words: Vec<OsString> =
+                options.words.iter().map(|word| absolute(word).map_or_else(|| word.into(), OsString::from)).collect();
+            return engine("hipdnn-cpu-convolution", "choice", &words);
+        }
         Some(Other::Claims) => {
             return process::run(&mut environment()?.script("bench_claims.py"), "the measurement");
         }
@@ -121,10 +127,8 @@ fn by_class(script: &str, options: &[OsString], arguments: &[String]) -> Result<
 }
 
 /// A benchmark of the CPU engine alone.
-fn engine(package: &str, bench: &str, arguments: &[String]) -> Result<()> {
+fn engine(package: &str, bench: &str, arguments: &[impl AsRef<OsStr>]) -> Result<()> {
     let mut command = workspace::cargo();
     command.args(["bench", "--quiet", "--package", package, "--bench", bench, "--"]);
-    // Cargo runs benchmarks in their package's directory.
-    let absolute = |word: &String| fs::canonicalize(word).map_or_else(|_| word.into(), OsString::from);
-    process::run(command.args(arguments.iter().map(absolute)), &format!("the benchmark {bench}"))
+    process::run(command.args(arguments), &format!("the benchmark {bench}"))
 }

@@ -8,9 +8,10 @@
 //! printed; with one thread, of the time that it computed.
 
 use std::hint::black_box;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use hipdnn_cpu_simd::clock;
 use hipdnn_engine_core::{Engine, Plan, Site};
 use hipdnn_engine_cpu::CPU_ENGINE;
 use hipdnn_schemas::{
@@ -238,21 +239,6 @@ impl Contender {
     }
 }
 
-/// CPU time of the calling thread.
-fn computing() -> Duration {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the clock exists on Linux, and writes one time.
-    let status = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
-    assert_eq!(status, 0, "expected the thread's clock, got an error");
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
-}
-
-/// Wall time since the benchmark began.
-fn passing() -> Duration {
-    static BEGIN: OnceLock<Instant> = OnceLock::new();
-    BEGIN.get_or_init(Instant::now).elapsed()
-}
-
 /// Fills with numbers between -1 and 1 that are no powers of two.
 fn fill(words: &mut [u64], data_type: DataType, seed: i64) {
     let mut random = fastrand::Rng::with_seed(seed as u64);
@@ -281,8 +267,7 @@ fn main() {
             _ => filters.push(argument),
         }
     }
-    // With one thread the caller does all the work: its own time leaves out what else the machine does.
-    let clock = if threads == 1 { computing } else { passing };
+    let clock = clock::of_threads(threads as usize);
     let filter = |at: usize, name: &str| filters.get(at).is_none_or(|filter: &String| name.contains(filter));
     println!(
         "{threads} threads, medians of the fastest runs of {rounds} turns, µs; apart: the convolution with its bias, and a pass over the result"

@@ -10,10 +10,10 @@
 
 use std::collections::BTreeMap;
 use std::hint::black_box;
-use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use hipdnn_cpu_convolution::{Args, ConvolutionPlan, Element, Layout, Problem, Shape, Weights};
+use hipdnn_cpu_simd::clock;
 use hipdnn_cpu_simd::isa::Isa;
 use hipdnn_cpu_simd::scratch::AlignedBuffer;
 use hipdnn_cpu_threads::Pool;
@@ -37,7 +37,7 @@ struct Options {
 struct Case {
     name: String,
     shape: Shape,
-    /// How often networks have it.
+    /// Number of its uses in networks.
     uses: f64,
 }
 
@@ -46,6 +46,14 @@ struct Time {
     name: &'static str,
     microseconds: f64,
     cycles: Option<f64>,
+}
+
+/// Choice of an algorithm, with the times of the chosen and of the fastest one in all uses.
+struct Choice {
+    chosen: &'static str,
+    regret: f64,
+    spent: f64,
+    least: f64,
 }
 
 /// An algorithm with its memory.
@@ -58,7 +66,7 @@ struct Contender {
 
 fn main() {
     let options = options();
-    let clock = if options.threads == 1 { computing } else { passing };
+    let clock = clock::of_threads(options.threads);
     let pool = Pool::new(options.threads);
     let cases = read(&options.list);
     let mut all = Vec::new();
@@ -82,7 +90,7 @@ fn main() {
             }
         }
         println!();
-        all.push((chosen, regret, case.uses * time, case.uses * fastest));
+        all.push(Choice { chosen, regret, spent: case.uses * time, least: case.uses * fastest });
     }
     report(&all);
 }
@@ -112,9 +120,8 @@ fn options() -> Options {
                 let found = known.iter().find(|isa| isa.name() == name);
                 options.isa = *found.unwrap_or_else(|| panic!("expected one of {known:?}, got {name:?}"));
             }
-            _ if argument.starts_with('-') || !options.list.is_empty() => {
-                panic!("expected one LIST, got {argument:?} too")
-            }
+            _ if argument.starts_with('-') => panic!("expected an option that there is, got {argument:?}"),
+            _ if !options.list.is_empty() => panic!("expected one LIST, got {:?} and {argument:?}", options.list),
             _ => options.list = argument,
         }
     }
@@ -155,13 +162,14 @@ fn case(row: &BTreeMap<String, String>) -> Result<Option<Case>, String> {
     if !(1..=3).contains(&axes) {
         return Err(format!("expected one to three extents in in_spatial, got {:?}", text("in_spatial")));
     }
-    // Sizes of the axes there are, lifted to three: `missing` for those there are not, and for all if the column is left out.
+    // Sizes of the axes there are, lifted to three by the least size.
     let lifted = |column: &str, values: &[usize], least: usize| -> Result<[usize; 3], String> {
         if values.len() != axes || values.iter().any(|value| *value < least) {
             return Err(format!("expected {axes} sizes of at least {least} in {column}, got {:?}", text(column)));
         }
         Ok(std::array::from_fn(|axis| (axis + axes).checked_sub(3).map_or(least, |axis| values[axis])))
     };
+    // The same, all 1 if the column is left out.
     let or_ones = |column: &str| -> Result<[usize; 3], String> {
         let values = numbers(column)?;
         lifted(column, if values.is_empty() { &[1, 1, 1][..axes] } else { &values }, 1)
@@ -288,38 +296,18 @@ fn measured(problem: &Problem, options: &Options, pool: &Pool, clock: fn() -> Du
 }
 
 /// Prints the regret of the choices, by the chosen algorithm and of all.
-fn report(all: &[(&'static str, f64, f64, f64)]) {
-    let mut rows: BTreeMap<&str, Vec<&(&str, f64, f64, f64)>> = BTreeMap::new();
-    for row in all {
-        rows.entry(row.0).or_default().push(row);
-        rows.entry("~all").or_default().push(row);
+fn report(all: &[Choice]) {
+    let mut by_algorithm: BTreeMap<&str, Vec<&Choice>> = BTreeMap::new();
+    for choice in all {
+        by_algorithm.entry(choice.chosen).or_default().push(choice);
     }
     println!("\n{:24} {:>6} {:>12} {:>12} {:>14}", "chosen", "cases", "mean regret", "within 5 %", "regret by use");
-    for (name, rows) in rows {
-        let mean = rows.iter().map(|row| row.1.ln_1p()).sum::<f64>() / rows.len() as f64;
-        let close = rows.iter().filter(|row| row.1 <= CLOSE).count();
-        let (spent, best) = rows.iter().fold((0.0, 0.0), |sums, row| (sums.0 + row.2, sums.1 + row.3));
-        println!(
-            "{:24} {:6} {:10.1} % {close:12} {:12.1} %",
-            name.trim_start_matches('~'),
-            rows.len(),
-            100.0 * mean.exp_m1(),
-            100.0 * (spent / best - 1.0)
-        );
+    for (name, choices) in by_algorithm.into_iter().chain([("all", all.iter().collect())]) {
+        let mean = choices.iter().map(|choice| choice.regret.ln_1p()).sum::<f64>() / choices.len() as f64;
+        let close = choices.iter().filter(|choice| choice.regret <= CLOSE).count();
+        let spent: f64 = choices.iter().map(|choice| choice.spent).sum();
+        let least: f64 = choices.iter().map(|choice| choice.least).sum();
+        let (mean, by_use) = (100.0 * mean.exp_m1(), 100.0 * (spent / least - 1.0));
+        println!("{name:24} {:6} {mean:10.1} % {close:12} {by_use:12.1} %", choices.len());
     }
-}
-
-/// CPU time of the calling thread.
-fn computing() -> Duration {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the clock exists on Linux, and writes one time.
-    let status = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
-    assert_eq!(status, 0, "expected the thread's clock, got an error");
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
-}
-
-/// Wall time since the benchmark began.
-fn passing() -> Duration {
-    static BEGIN: OnceLock<Instant> = OnceLock::new();
-    BEGIN.get_or_init(Instant::now).elapsed()
 }

@@ -53,7 +53,7 @@ impl Depthwise {
     pub(super) fn applies(problem: &Problem) -> bool {
         let shape = &problem.shape;
         shape.groups >= LEAST_CHANNELS
-            && (shape.group_in(), shape.group_out()) == (1, 1)
+            && shape.is_depthwise()
             && (problem.x.element, problem.x.strides[1], problem.y.strides[1]) == (Element::F32, 1, 1)
             && (shape.input[0], shape.kernel[0], shape.output[0]) == (1, 1, 1)
     }

@@ -34,6 +34,8 @@ pub(super) struct Direct {
     /// True if the next block's rows are asked for before they are needed.
     far: bool,
     units: usize,
+    /// Estimated cycles of a run, of depthwise convolutions alone.
+    pub(super) cost: Option<f64>,
 }
 
 /// Key of a specialization: output channels, output rows, kernel rows (0 for any) and row stride, column stride.
@@ -116,7 +118,7 @@ impl Direct {
             (true, _) => pieces / row_blocks,
             (false, _) => shape.batch * shape.groups,
         };
-        Direct {
+        let mut plan = Direct {
             x: problem.x,
             y: problem.y,
             isa,
@@ -131,8 +133,11 @@ impl Direct {
             row_blocks,
             far: size_of::<f32>() * shape.in_channels * shape.input[1] * shape.input[2] > FAR,
             units: whole.min(8 * threads),
+            cost: None,
             shape: shape.clone(),
-        }
+        };
+        plan.cost = shape.is_depthwise().then(|| plan.depthwise_cycles(threads));
+        plan
     }
 
     /// Kernel rows and row stride, if there are blocks made for them, else zeros.
@@ -142,14 +147,9 @@ impl Direct {
         if made && self.shape.dilation[1] == 1 && stride <= 2 { (rows, stride) } else { (0, 0) }
     }
 
-    /// True if each channel is a group of its own.
-    pub(super) fn is_depthwise(&self) -> bool {
-        (self.shape.group_in(), self.shape.group_out()) == (1, 1)
-    }
-
     /// Estimated cycles of a run with groups of one input and one output channel. The constants are of the layers of
     /// `benches/host.rs` on AVX-512: every second column takes two loads, two masks and a permutation.
-    pub(super) fn depthwise_cycles(&self, threads: usize) -> f64 {
+    fn depthwise_cycles(&self, threads: usize) -> f64 {
         let shape = &self.shape;
         let [_, h, w] = shape.input;
         let lanes = self.isa.lanes();

@@ -130,8 +130,8 @@ impl Gemm {
                         };
                         // A copy has the phases of columns that a tap looks at.
                         let value = match shape.stride[2].min(shape.kernel[2].max(2)) {
-                            _ if shape.stride[2] == 1 && single => 4.4,
-                            _ if shape.stride[2] == 1 => 2.0,
+                            1 if single => 4.4,
+                            1 => 2.0,
                             2 => 5.0,
                             // Columns go one by one to the rows of their phases; those of many share sets of the cache.
                             phases if phases < MANY_PHASES => 0.9 * lanes as f64,

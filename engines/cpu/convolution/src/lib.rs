@@ -121,8 +121,7 @@ impl Algorithm {
     fn best(problem: &Problem, threads: usize, isa: Isa) -> Algorithm {
         let vectors = Algorithm::best_of_vectors(problem, threads, isa);
         let on_tiles = multiplies_on_tiles(problem.x.element, problem.w.element, isa);
-        let is_depthwise = matches!(vectors, Algorithm::DepthwisePlanes(_) | Algorithm::DepthwiseRows(_));
-        let Some(cost) = vectors.cost().filter(|_| on_tiles && !is_depthwise) else {
+        let Some(cost) = vectors.cost().filter(|_| on_tiles) else {
             return vectors;
         };
         let tiled = Tiled::new(problem, threads, isa).filter(|tiled| tiled.cost < cost);
@@ -139,7 +138,8 @@ impl Algorithm {
     /// Estimated cycles of a run; `None` where no other algorithm's estimate is compared with it.
     fn cost(&self) -> Option<f64> {
         match self {
-            Algorithm::Naive | Algorithm::Depthwise(_) | Algorithm::Direct(_) | Algorithm::Stem(_) => None,
+            Algorithm::Naive | Algorithm::Depthwise(_) | Algorithm::Stem(_) => None,
+            Algorithm::Direct(direct) => direct.cost,
             Algorithm::DepthwisePlanes(planes) => Some(planes.cost),
             Algorithm::DepthwiseRows(rows) => Some(rows.cost),
             Algorithm::Gemm(gemm) => Some(gemm.cost),
@@ -164,7 +164,7 @@ impl Algorithm {
         let direct = (Direct::applies(shape) && Direct::suits(shape))
             .then(|| Direct::new(problem, threads, isa))
             .filter(|direct| shape.groups > 1 || direct.is_in_place(threads));
-        let mut limit = direct.as_ref().map_or(f64::INFINITY, |direct| direct.depthwise_cycles(threads));
+        let mut limit = direct.as_ref().and_then(|direct| direct.cost).unwrap_or(f64::INFINITY);
         let rows = DepthwiseRows::new(problem, threads, isa);
         if let Some(rows) = &rows {
             limit = rows.cost;
@@ -353,10 +353,7 @@ impl ConvolutionPlan {
     /// Estimated cycles of a run, by which algorithms are chosen; `None` for those that rules alone choose. Beside algorithms of
     /// planes the estimate of an indirect product counts for a little less.
     pub fn cycles(&self) -> Option<f64> {
-        match &self.algorithm {
-            Algorithm::Direct(direct) if direct.is_depthwise() => Some(direct.depthwise_cycles(self.threads)),
-            algorithm => algorithm.cost(),
-        }
+        self.algorithm.cost()
     }
 
     /// Epilogue of the convolution.

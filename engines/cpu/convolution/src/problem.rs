@@ -47,6 +47,11 @@ impl Shape {
         self.out_channels / self.groups
     }
 
+    /// True if each channel is a group of its own, with one output channel.
+    pub fn is_depthwise(&self) -> bool {
+        (self.group_in(), self.group_out()) == (1, 1)
+    }
+
     /// Number of taps of the kernel.
     pub fn taps(&self) -> usize {
         self.kernel.iter().product()

@@ -2,6 +2,8 @@
 //! ([`convert`]); memory that vectors are aligned in ([`scratch`]); products on matrix tiles
 //! ([`tiles`]).
 
+#[cfg(feature = "testing")]
+pub mod clock;
 pub mod convert;
 #[cfg(any(test, feature = "testing"))]
 pub mod guarded;

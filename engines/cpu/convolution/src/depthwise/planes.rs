@@ -56,7 +56,7 @@ impl DepthwisePlanes {
     pub(in super::super) fn applies(problem: &Problem) -> bool {
         let shape = &problem.shape;
         shape.groups >= LEAST_CHANNELS
-            && (shape.group_in(), shape.group_out()) == (1, 1)
+            && shape.is_depthwise()
             && (shape.input[0], shape.kernel[0], shape.output[0], shape.pad_before[0]) == (1, 1, 1, 0)
     }
 
@@ -79,7 +79,7 @@ impl DepthwisePlanes {
             places: PLACES.into_iter().min_by_key(in_vain).expect("there are some"),
             height: 1,
             bands: oh,
-            kernel_rows: (0..oh).map(|row| kernel_rows(shape, row).len()).sum::<usize>() as f64 / oh as f64,
+            kernel_rows: mean_kernel_rows(shape),
             cost: f64::INFINITY,
             shape: shape.clone(),
         };
@@ -196,6 +196,16 @@ impl DepthwisePlanes {
         let block = if self.direct.is_some() { 0 } else { self.isa.lanes() * self.pitch(height) };
         self.staged_len(height).saturating_add(self.sums_len(height) + block + self.line_len())
     }
+}
+
+/// Kernel rows inside of the image, in the mean of the output's rows.
+fn mean_kernel_rows(shape: &Shape) -> f64 {
+    let (pad, stride, rows) = (shape.pad_before[1], shape.stride[1], shape.output[1]);
+    // Number of output rows for which a kernel row looks at an input row before the `input`th.
+    let before =
+        |input: usize, r: usize| (input + pad).saturating_sub(r * shape.dilation[1]).div_ceil(stride).min(rows);
+    let inside: usize = (0..shape.kernel[1]).map(|r| before(shape.input[1], r) - before(0, r)).sum();
+    inside as f64 / rows as f64
 }
 
 impl InUnits for DepthwisePlanes {
@@ -566,4 +576,33 @@ unsafe fn vectors<S: Simd>(s: S, from: *const f32, distance: usize) -> [S::V; MA
         square[i] = unsafe { s.load(from.wrapping_add(i * distance)) };
     }
     square
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernel_rows_are_counted_as_they_are_passed_over() {
+        let mut random = fastrand::Rng::with_seed(5);
+        for _ in 0..2000 {
+            let mut size = |range: std::ops::Range<usize>| [1, random.usize(range), 1];
+            let shape = Shape {
+                batch: 1,
+                groups: 8,
+                in_channels: 8,
+                out_channels: 8,
+                input: size(1..9),
+                kernel: size(1..8),
+                output: size(1..12),
+                stride: size(1..4),
+                dilation: size(1..4),
+                pad_before: size(0..9),
+                flip: false,
+            };
+            let rows = shape.output[1];
+            let sum: usize = (0..rows).map(|row| kernel_rows(&shape, row).len()).sum();
+            assert_eq!(mean_kernel_rows(&shape), sum as f64 / rows as f64, "{shape:?}");
+        }
+    }
 }

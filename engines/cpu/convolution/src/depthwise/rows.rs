@@ -14,7 +14,7 @@ use super::super::epilogue::{self, Epilogue, InTile};
 use super::super::problem::{Element, Layout, Problem, Shape};
 use super::super::tile;
 use super::super::units::{InUnits, Unit};
-use super::windows::{Before, Lines};
+use super::windows::{Lines, Vectors};
 use super::{FAR, LEAST_CHANNELS};
 use hipdnn_cpu_simd::isa::{Isa, Kernel, MAX_LANES, Simd, first};
 use hipdnn_cpu_simd::scratch;
@@ -65,16 +65,16 @@ impl DepthwiseRows {
         // registers, or each is in few sums.
         let made = match (kernel, stride) {
             ((3, 3), (1 | 2, 1 | 2)) | ((5, 5) | (7, 7), (1, 1)) => true,
-            ((5, 5), (1 | 2, 1 | 2)) => isa.lanes() != MAX_LANES,
+            ((5, 5), (1 | 2, 1 | 2)) => !in_windows(isa.lanes()),
             _ => false,
         };
         let applies = shape.groups >= LEAST_CHANNELS
-            && (shape.group_in(), shape.group_out()) == (1, 1)
+            && shape.is_depthwise()
             && (shape.input[0], shape.kernel[0], shape.output[0], shape.pad_before[0]) == (1, 1, 1, 0)
             && (shape.dilation[1], shape.dilation[2]) == (1, 1)
             && (problem.x.element, problem.x.strides[4]) == (Element::F32, 1)
             && (problem.y.strides[4] == 1 || ow == 1)
-            && (isa.lanes() == MAX_LANES || shape.kernel[2].saturating_mul(ow) <= MOST_MASKS);
+            && (in_windows(isa.lanes()) || shape.kernel[2].saturating_mul(ow) <= MOST_MASKS);
         if !made || !applies {
             return None;
         }
@@ -82,7 +82,7 @@ impl DepthwiseRows {
         let direct = finish.in_tile().filter(|direct| direct.summand.is_none())?;
         let lanes = isa.lanes();
         let mut masks = Vec::new();
-        for q in starts(ow, lanes).filter(|_| lanes != MAX_LANES) {
+        for q in starts(ow, lanes).filter(|_| !in_windows(lanes)) {
             for column in 0..shape.kernel[2] {
                 let is_inside = |lane: usize| {
                     let place = (q + lane) * shape.stride[2] + column;
@@ -120,7 +120,7 @@ impl DepthwiseRows {
 
     /// Estimated cycles of a run.
     fn cycles(&self, threads: usize) -> f64 {
-        let plane = if self.isa.lanes() == MAX_LANES { self.plane_of_windows() } else { self.plane_of_loads() };
+        let plane = if in_windows(self.isa.lanes()) { self.plane_of_windows() } else { self.plane_of_loads() };
         (self.shape.batch * self.shape.groups) as f64 * plane / threads as f64
     }
 
@@ -278,26 +278,20 @@ impl<const W: usize, const SH: usize, const SW: usize> Kernel for Run<'_, W, SH,
                 }
             }
             let lines = Lines { at: &at, width, left };
-            let mut before: Before<S::V> = [[s.splat(0.0); 2]; MOST_LINES];
-            if in_windows::<S>() {
+            let mut before: Vectors<S::V> = [[s.splat(0.0); 2]; MOST_LINES];
+            if in_windows(S::LANES) {
                 // SAFETY: lines are rows of the image or of zeros.
                 before = unsafe { lines.before::<S, W, SH, SW>(s) };
             }
             let next = rows.x.wrapping_add((row * SH + (BLOCK - 1) * SH + W).saturating_sub(pad) * line);
             let count = BLOCK.min(end - row);
             for (vector, q) in starts(ow, S::LANES).enumerate() {
-                if plan.far {
+                let columns = SW * S::LANES;
+                if plan.far && (columns >= LINE || vector % 2 == 0) {
                     // The rows of the next block come while this one is computed.
                     for t in 0..BLOCK * SH {
-                        let next = next.wrapping_add(t * line + q * SW);
-                        match SW * S::LANES {
-                            LINE => s.prefetch(next),
-                            few if few < LINE && vector % 2 == 0 => s.prefetch(next),
-                            few if few < LINE => {}
-                            _ => {
-                                s.prefetch(next);
-                                s.prefetch(next.wrapping_add(LINE));
-                            }
+                        for column in (0..columns).step_by(LINE) {
+                            s.prefetch(next.wrapping_add(t * line + q * SW + column));
                         }
                     }
                 }
@@ -305,7 +299,7 @@ impl<const W: usize, const SH: usize, const SW: usize> Kernel for Run<'_, W, SH,
                 // SAFETY: masks name columns of the row, whole vectors have no other; lines are rows of the image or of
                 // zeros; the weights are the channel's.
                 unsafe {
-                    if in_windows::<S>() {
+                    if in_windows(S::LANES) {
                         sums[0] = lines.sum::<S, W, SH, SW>(s, q, rows.weights, &factors, &mut before);
                     } else {
                         let is_whole = plan.whole.contains(&vector);
@@ -323,7 +317,7 @@ impl<const W: usize, const SH: usize, const SW: usize> Kernel for Run<'_, W, SH,
                 for (i, sum) in sums[0].into_iter().enumerate() {
                     if i < count {
                         let to = rows.to.wrapping_add((row + i) * plan.y.strides[3] + q);
-                        let sum = if SW == 1 || in_windows::<S>() { sum } else { s.ordered(sum) };
+                        let sum = if SW == 1 || in_windows(S::LANES) { sum } else { s.ordered(sum) };
                         // SAFETY: the lanes are columns of an output row.
                         unsafe {
                             if ow - q >= S::LANES {
@@ -340,16 +334,16 @@ impl<const W: usize, const SH: usize, const SW: usize> Kernel for Run<'_, W, SH,
     }
 }
 
-/// True if vectors of taps are windows over a line's.
-const fn in_windows<S: Simd>() -> bool {
-    S::LANES == MAX_LANES
+/// True if vectors of taps are windows over a line's, where vectors have so many lanes.
+const fn in_windows(lanes: usize) -> bool {
+    lanes == MAX_LANES
 }
 
 /// First columns of the vectors of a row of `columns` outputs.
 #[inline(always)]
 fn starts(columns: usize, lanes: usize) -> impl Iterator<Item = usize> {
     // Windows move on by a vector: the last one of a row is partly behind it.
-    let whole = if lanes == MAX_LANES { columns.next_multiple_of(lanes) } else { columns };
+    let whole = if in_windows(lanes) { columns.next_multiple_of(lanes) } else { columns };
     direct::starts(whole, lanes)
 }
 

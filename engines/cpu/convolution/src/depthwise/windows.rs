@@ -19,8 +19,8 @@ pub(super) struct Lines<'a> {
 /// Vectors of a line: of one, or two parts. The last is for the last tap.
 type Parts<V> = [V; 2];
 
-/// Vectors of all lines, as the block of columns before left them.
-pub(super) type Before<V> = [Parts<V>; MOST_LINES];
+/// Vectors of all lines.
+pub(super) type Vectors<V> = [Parts<V>; MOST_LINES];
 
 impl Lines<'_> {
     /// Loads a vector of a line from a column on, which may be before the first; 0 outside of the line.
@@ -60,7 +60,7 @@ impl Lines<'_> {
     pub(super) unsafe fn before<S: Simd, const W: usize, const SH: usize, const SW: usize>(
         &self,
         s: S,
-    ) -> Before<S::V> {
+    ) -> Vectors<S::V> {
         let mut before = [[s.splat(0.0); 2]; MOST_LINES];
         for (t, parts) in before.iter_mut().enumerate().take((BLOCK - 1) * SH + W) {
             // SAFETY: the caller's duty.
@@ -83,7 +83,7 @@ impl Lines<'_> {
         q: usize,
         weights: *const f32,
         factors: &[[S::V; W]; W],
-        before: &mut Before<S::V>,
+        before: &mut Vectors<S::V>,
     ) -> [S::V; BLOCK] {
         // One chain of additions for each row leaves the multiply-adds of so many taps waiting.
         let split = W > 3 && SH == 1;
@@ -124,8 +124,8 @@ impl Lines<'_> {
 fn add_tap<S: Simd, const W: usize, const SH: usize, const SW: usize, const TAP: usize>(
     s: S,
     factors: &[S::V; W],
-    before: &Before<S::V>,
-    parts: &Before<S::V>,
+    before: &Vectors<S::V>,
+    parts: &Vectors<S::V>,
     sums: &mut [S::V; BLOCK],
 ) {
     let (part, back) = (1 - (W - 1 - TAP) % SW, (W - 1 - TAP) / SW);
