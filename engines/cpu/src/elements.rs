@@ -2,15 +2,15 @@
 //!
 //! Kernels compute in `f32`, so that 16 bits between two of them cost a conversion each way, and a rounding. What a graph gains by
 //! such an intermediate is memory, unless its producer does nothing but convert: then rounding is its meaning. So these become
-//! `f32`, but for the inputs of convolutions that multiply terms of 16-bit values on matrix tiles: of `f32` values there are more.
+//! `f32`, but for the inputs of convolutions that multiply bf16 terms of 16-bit values: of `f32` values there are more.
 
-use hipdnn_cpu_convolution::multiplies_on_tiles;
+use hipdnn_cpu_convolution::multiplies_terms;
 use hipdnn_cpu_simd::isa::Isa;
 use hipdnn_schemas::{DataType, Graph, GraphError, Operation, PointwiseMode, Tensor, TensorUid};
 
 use crate::geometry::element;
 
-/// Minimum number of channels of a group, on both sides, with which a convolution is expected to use tiles.
+/// Minimum number of channels of a group, on both sides, with which a convolution is expected to multiply terms.
 const CHANNELS: usize = 16;
 
 /// Assigns the fastest element types to a graph's intermediates; `None` if those are the types that it has.
@@ -34,14 +34,14 @@ fn is_free(graph: &Graph, tensor: &Tensor) -> bool {
     tensor.is_virtual() && !tensor.is_runtime_pass_by_value() && short && !converts
 }
 
-/// True if a convolution multiplies a tensor's values on tiles.
+/// True if a convolution multiplies bf16 terms of a tensor's values.
 fn is_multiplied(graph: &Graph, uid: TensorUid, isa: Isa) -> bool {
     graph.consumers(uid).iter().any(|reader| match &graph.nodes()[*reader].operation {
         Operation::ConvolutionFwd(node) if node.x == uid => {
             let (x, w) = (graph.tensor(uid), graph.tensor(node.w));
             let many = w.dims()[..2].iter().all(|channels| *channels >= CHANNELS);
             let types = element(x.data_type()).zip(element(w.data_type()));
-            many && types.is_some_and(|(x, w)| multiplies_on_tiles(x, w, isa))
+            many && types.is_some_and(|(x, w)| multiplies_terms(x, w, isa))
         }
         _ => false,
     })
@@ -71,17 +71,17 @@ mod tests {
     }
 
     #[test]
-    fn intermediates_of_sixteen_bits_are_float_unless_tiles_multiply_them_or_rounding_is_meant() {
+    fn intermediates_of_sixteen_bits_are_float_unless_their_terms_are_multiplied_or_rounding_is_meant() {
         for isa in Isa::available() {
-            for (short, channels, on_tiles) in [
-                (DataType::BFloat16, 16, isa.has_tiles()),
+            for (short, channels, of_terms) in [
+                (DataType::BFloat16, 16, isa.has_tiles() || isa.has_bf16_pairs()),
                 (DataType::Half, 16, isa.has_tiles()),
                 (DataType::Half, 8, false),
             ] {
                 let graph = chain(short, channels);
                 let assigned = assign(&graph, isa).expect("types fit").expect("some are wide");
                 let got = (0..7).map(|uid| assigned.tensor(TensorUid(uid)).data_type());
-                let input = if on_tiles { short } else { DataType::Float };
+                let input = if of_terms { short } else { DataType::Float };
                 let want = [short, short, DataType::Float, input, DataType::Float, short, short];
                 assert_eq!(Vec::from_iter(got), want, "{short} of {channels} channels, {isa:?}");
                 assert!(assign(&assigned, isa).expect("types fit").is_none());

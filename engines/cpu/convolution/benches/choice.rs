@@ -1,7 +1,7 @@
 //! Holds the choice of an algorithm against measurement: times every algorithm that serves a convolution.
 //!
-//! `cargo bench -p hipdnn-cpu-convolution --bench choice -- LIST [--threads 1] [--rounds 7] [--isa NAME] [--channels-last]
-//! [--only TEXT]`
+//! `cargo bench -p hipdnn-cpu-convolution --bench choice -- LIST [--threads 1] [--rounds 7] [--isa NAME] [--channels-last |
+//! --channels-last-outputs] [--element f16|bf16] [--only TEXT]`
 //!
 //! The list is a file as `cargo xtask bench conv --list` takes it. Weights are constant, so that preparing them is not timed.
 //! Algorithms take turns, and the fastest run of each is taken; with one thread, by the time that it computed. The regret of a
@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
+use half::{bf16, f16};
 use hipdnn_cpu_convolution::{Args, ConvolutionPlan, Element, Layout, Problem, Shape, Weights};
 use hipdnn_cpu_simd::clock;
 use hipdnn_cpu_simd::isa::Isa;
@@ -29,7 +30,9 @@ struct Options {
     threads: usize,
     rounds: usize,
     isa: Isa,
-    channels_last: bool,
+    /// Layouts of inputs and outputs: true if channels lie side by side.
+    channels_last: [bool; 2],
+    element: Element,
     only: String,
 }
 
@@ -72,7 +75,7 @@ fn main() {
     let mut all = Vec::new();
     println!("{}, {} thread(s): µs of the chosen algorithm, and of the others", options.isa, options.threads);
     for case in cases.iter().filter(|case| case.name.contains(&options.only)) {
-        let problem = problem(&case.shape, options.channels_last);
+        let problem = problem(&case.shape, options.channels_last, options.element);
         let chosen = ConvolutionPlan::with_isa(&problem, options.threads, options.isa).algorithm();
         let mut times = measured(&problem, &options, &pool, clock);
         times.sort_by(|one, other| one.microseconds.total_cmp(&other.microseconds));
@@ -101,7 +104,8 @@ fn options() -> Options {
         threads: 1,
         rounds: 7,
         isa: Isa::best(),
-        channels_last: false,
+        channels_last: [false; 2],
+        element: Element::F32,
         only: String::new(),
     };
     let mut arguments = std::env::args().skip(1);
@@ -113,7 +117,15 @@ fn options() -> Options {
             "--threads" => options.threads = number(value()),
             "--rounds" => options.rounds = number(value()),
             "--only" => options.only = value(),
-            "--channels-last" => options.channels_last = true,
+            "--channels-last" => options.channels_last = [true; 2],
+            "--channels-last-outputs" => options.channels_last = [false, true],
+            "--element" => {
+                options.element = match value().as_str() {
+                    "f16" => Element::F16,
+                    "bf16" => Element::BF16,
+                    other => panic!("--element: expected f16 or bf16, got {other:?}"),
+                }
+            }
             "--isa" => {
                 let name = value();
                 let known: Vec<Isa> = Isa::available().collect();
@@ -221,8 +233,8 @@ fn case(row: &BTreeMap<String, String>) -> Result<Option<Case>, String> {
     Ok(Some(Case { name, shape, uses: uses as f64 }))
 }
 
-fn problem(shape: &Shape, channels_last: bool) -> Problem {
-    let layout = if channels_last { Layout::channels_last } else { Layout::packed };
+fn problem(shape: &Shape, channels_last: [bool; 2], element: Element) -> Problem {
+    let [of_input, of_output] = channels_last.map(|last| if last { Layout::channels_last } else { Layout::packed });
     let unknown = Layout::packed(Element::F32, [0; 5]);
     let mut problem = Problem {
         shape: shape.clone(),
@@ -233,9 +245,9 @@ fn problem(shape: &Shape, channels_last: bool) -> Problem {
         constant_weights: true,
         winograd: true,
     };
-    problem.x = layout(Element::F32, problem.x_sizes());
-    problem.w = layout(Element::F32, problem.w_sizes());
-    problem.y = layout(Element::F32, problem.y_sizes());
+    problem.x = of_input(element, problem.x_sizes());
+    problem.w = of_input(element, problem.w_sizes());
+    problem.y = of_output(element, problem.y_sizes());
     problem
 }
 
@@ -243,8 +255,16 @@ fn problem(shape: &Shape, channels_last: bool) -> Problem {
 fn measured(problem: &Problem, options: &Options, pool: &Pool, clock: fn() -> Duration) -> Vec<Time> {
     let buffer = |sizes: [usize; 5]| {
         let mut random = fastrand::Rng::with_seed(1);
-        let mut buffer = AlignedBuffer::new(sizes.iter().product());
-        buffer.iter_mut().for_each(|value| *value = random.f32() - 0.5);
+        let count: usize = sizes.iter().product();
+        let mut buffer = AlignedBuffer::new((count * options.element.bytes()).div_ceil(size_of::<f32>()));
+        let mut value = || random.f32() - 0.5;
+        for word in buffer.iter_mut() {
+            *word = match options.element {
+                Element::F32 => value(),
+                Element::F16 => pair([0; 2].map(|_| f16::from_f32(value()).to_bits())),
+                Element::BF16 => pair([0; 2].map(|_| bf16::from_f32(value()).to_bits())),
+            };
+        }
         buffer
     };
     let (x, w, mut y) = (buffer(problem.x_sizes()), buffer(problem.w_sizes()), buffer(problem.y_sizes()));
@@ -293,6 +313,11 @@ fn measured(problem: &Problem, options: &Options, pool: &Pool, clock: fn() -> Du
         cycles: contender.plan.cycles(),
     };
     contenders.iter().map(time).collect()
+}
+
+/// Word of the bits of two neighboring values.
+fn pair(bits: [u16; 2]) -> f32 {
+    f32::from_bits(u32::from(bits[1]) << 16 | u32::from(bits[0]))
 }
 
 /// Prints the regret of the choices, by the chosen algorithm and of all.

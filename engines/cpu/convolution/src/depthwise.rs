@@ -3,7 +3,8 @@
 //! A tile is some neighboring places of an output row, and passes over all channels, a vector at a time. A vector of
 //! the input is loaded once for all places of the tile that a kernel row looks at it for.
 //!
-//! A unit of work is some tiles, row after row of the output.
+//! A unit of work is some tiles, row after row of the output. Values of 16 bits are widened in its scratch memory, a row of the input
+//! when the first row of the output looks at it.
 
 mod planes;
 mod rows;
@@ -12,9 +13,10 @@ mod windows;
 pub(super) use planes::DepthwisePlanes;
 pub(super) use rows::DepthwiseRows;
 
-use super::band::inside;
+use super::band::{copy, inside};
 use super::epilogue::{self, Block, Epilogue, InTile};
 use super::problem::{Element, Layout, Problem, Shape};
+use super::rounding::{self, Places};
 use super::row_tile::{RowAfter, clamp, finish};
 use super::tile;
 use super::units::{InUnits, Unit};
@@ -26,6 +28,12 @@ const PLACES: [usize; 2] = [8, 7];
 
 /// Bytes of an image beyond which it is not in the second-level cache when its convolution begins.
 const FAR: usize = 512 << 10;
+
+/// Bytes of widened rows that stay in the second-level cache beside an output.
+const WIDENED_BYTES: usize = 256 << 10;
+
+/// Most bytes of scratch memory for 16-bit tensors that the kernel is worth, for a worker.
+const MOST_SHORT_BYTES: usize = 8 << 20;
 
 /// Minimum number of channels: of a vector of fewer most lanes would be computed in vain.
 const LEAST_CHANNELS: usize = 8;
@@ -39,46 +47,61 @@ pub(super) struct Depthwise {
     finish: Epilogue,
     /// Epilogue behind bias and clamp that the kernel computes in registers, if it stores straight to the output.
     direct: Option<InTile>,
+    /// True if its results go through scratch memory all the same, since the output or the summand is not `f32`.
+    rounded: bool,
     steps: Vec<tile::Step>,
     /// Number of places of a tile.
     places: usize,
     /// True if rows of the input are asked for before they are needed.
     far: bool,
+    /// True if the input is not `f32`.
+    widens: bool,
     /// Number of units.
     units: usize,
 }
 
 impl Depthwise {
-    /// True if each channel is a group of its own, and the channels of images lie side by side in input and output.
-    pub(super) fn applies(problem: &Problem) -> bool {
+    /// Makes the plan, if each channel is a group of its own, and the channels of images lie side by side in input and output.
+    pub(super) fn new(problem: &Problem, threads: usize, isa: Isa) -> Option<Depthwise> {
         let shape = &problem.shape;
-        shape.groups >= LEAST_CHANNELS
+        let applies = shape.groups >= LEAST_CHANNELS
             && shape.is_depthwise()
-            && (problem.x.element, problem.x.strides[1], problem.y.strides[1]) == (Element::F32, 1, 1)
-            && (shape.input[0], shape.kernel[0], shape.output[0]) == (1, 1, 1)
-    }
-
-    pub(super) fn new(problem: &Problem, threads: usize, isa: Isa) -> Depthwise {
-        let shape = &problem.shape;
+            && (problem.x.strides[1], problem.y.strides[1]) == (1, 1)
+            && (shape.input[0], shape.kernel[0], shape.output[0]) == (1, 1, 1);
+        if !applies {
+            return None;
+        }
         let ow = shape.output[2];
         let finish = Epilogue::new(problem);
-        let direct = finish.in_rows();
+        let direct = finish.with_summand(|layout| layout.strides[1] == 1);
         let in_vain = |places: &usize| ow.next_multiple_of(*places);
+        let rounded = direct.as_ref().is_some_and(|tile| rounding::is_wanted(&problem.y, tile));
+        let widens = problem.x.element != Element::F32;
+        let image = size_of::<f32>() * shape.groups * shape.input[1] * shape.input[2];
         let mut plan = Depthwise {
             x: problem.x,
             y: problem.y,
             isa,
             finish,
             direct,
+            rounded,
             steps: Vec::new(),
             places: PLACES.into_iter().min_by_key(in_vain).expect("there are some"),
-            far: shape.dilation[1] == 1 && size_of::<f32>() * shape.groups * shape.input[1] * shape.input[2] > FAR,
+            far: shape.dilation[1] == 1 && image > FAR && !widens,
+            widens,
             units: 0,
             shape: shape.clone(),
         };
         plan.units = plan.tiles().min(4 * threads);
+        while size_of::<f32>() * plan.widened_len() > WIDENED_BYTES && plan.units < plan.tiles() {
+            plan.units = (2 * plan.units).min(plan.tiles());
+        }
+        let short = if plan.widens || plan.rounded { plan.widened_len() + plan.tile_len() } else { 0 };
+        if size_of::<f32>() * short > MOST_SHORT_BYTES {
+            return None;
+        }
         plan.steps = epilogue::steps(plan.direct.as_ref(), plan.list_len());
-        plan
+        Some(plan)
     }
 
     /// Number of tiles of a row of the output.
@@ -89,6 +112,19 @@ impl Depthwise {
     /// Number of tiles of the output.
     fn tiles(&self) -> usize {
         self.shape.batch * self.shape.output[1] * self.row_tiles()
+    }
+
+    /// Values of the widened rows of a unit: of one image, all that its rows of the output look at.
+    fn widened_len(&self) -> usize {
+        if !self.widens {
+            return 0;
+        }
+        let [_, height, width] = self.shape.input;
+        // A unit may begin and end within a row.
+        let rows = (self.tiles().div_ceil(self.units).div_ceil(self.row_tiles()) + 1).min(self.shape.output[1]);
+        let reach = (self.shape.kernel[1] - 1).saturating_mul(self.shape.dilation[1]) + 1;
+        let lines = ((rows - 1).saturating_mul(self.shape.stride[1])).saturating_add(reach).min(height);
+        lines * width * self.shape.groups
     }
 
     /// Channels of a weight panel.
@@ -104,6 +140,15 @@ impl Depthwise {
     fn lists_len(&self) -> usize {
         epilogue::lists_len(self.direct.as_ref(), self.list_len())
     }
+
+    /// Values of a tile in scratch memory, and of the same with its places side by side where it is transposed.
+    fn tile_len(&self) -> usize {
+        match (self.direct.is_some(), self.rounded) {
+            (true, false) => 0,
+            (true, true) => self.places * self.list_len(),
+            (false, _) => (self.places + MAX_LANES) * self.list_len(),
+        }
+    }
 }
 
 impl InUnits for Depthwise {
@@ -116,9 +161,7 @@ impl InUnits for Depthwise {
     }
 
     fn slot(&self) -> usize {
-        // A tile, and the same with its places side by side.
-        let tile = if self.direct.is_some() { 0 } else { (self.places + MAX_LANES) * self.list_len() };
-        (self.lists_len() + tile).next_multiple_of(16)
+        (self.lists_len() + self.tile_len()).next_multiple_of(16) + self.widened_len().next_multiple_of(16)
     }
 }
 
@@ -130,16 +173,18 @@ impl Kernel for Unit<'_, Depthwise> {
         let plan = self.plan;
         let shape = &plan.shape;
         let [_, oh, ow] = shape.output;
-        let (tiles, of_row) = (plan.tiles(), plan.row_tiles());
+        let (tiles, row_tiles) = (plan.tiles(), plan.row_tiles());
         let share = |unit: usize| tiles * unit / plan.units;
         let blocks = shape.groups / S::LANES;
         let fixed = fixed(shape);
         let whole = function::<S>(fixed, plan.places, true);
         let rest = function::<S>(fixed, plan.places, false);
         let mut listed = usize::MAX;
+        let mut widened = Widened { image: usize::MAX, base: 0, end: 0 };
+        let mut of_row = None;
         for tile in share(self.unit)..share(self.unit + 1) {
-            let (row, place) = (tile / of_row, tile % of_row * plan.places);
-            let (image, row) = (row / oh, row % oh);
+            let (line, place) = (tile / row_tiles, tile % row_tiles * plan.places);
+            let (image, row) = (line / oh, line % oh);
             // SAFETY: the slot has room for the lists and a tile; windows, channels and places are the problem's.
             unsafe {
                 if listed != image {
@@ -148,7 +193,17 @@ impl Kernel for Unit<'_, Depthwise> {
                     listed = image;
                 }
                 let count = plan.places.min(ow - place);
-                let mut tile = self.tile([image, 0, 0, row, place], count);
+                let first = match of_row {
+                    Some((of, first)) if of == line => first,
+                    _ => {
+                        let input =
+                            if plan.widens { self.widen(s, &mut widened, image, row) } else { self.image(image) };
+                        self.first_tile(&input, image, row)
+                    }
+                };
+                of_row = Some((line, first));
+                let mut tile = first;
+                self.move_to(&mut tile, place, count);
                 tile.blocks = blocks;
                 whole(s, &tile);
                 if blocks * S::LANES < shape.groups {
@@ -156,8 +211,11 @@ impl Kernel for Unit<'_, Depthwise> {
                     (tile.blocks, tile.keep) = (1, shape.groups - blocks * S::LANES);
                     rest(s, &tile);
                 }
-                if plan.direct.is_none() {
-                    self.transpose(s, [image, 0, 0, row, place], count);
+                let at = [image, 0, 0, row, place];
+                match &plan.direct {
+                    None => self.transpose(s, at, count),
+                    Some(direct) if plan.rounded => self.round(s, direct, at, count),
+                    Some(_) => {}
                 }
             }
         }
@@ -179,44 +237,103 @@ fn kernel_rows(shape: &Shape, row: usize) -> Range<usize> {
     begin..end
 }
 
+/// Rows of the input that are widened: of an image, those from `base` to `end`.
+struct Widened {
+    image: usize,
+    base: usize,
+    end: usize,
+}
+
+/// Image of `f32` values: address of its first row, and distances of rows and columns. Rows that a tile does not look at may not be
+/// there.
+struct Image {
+    x: *const f32,
+    line: usize,
+    column: usize,
+}
+
 impl Unit<'_, Depthwise> {
-    /// Tile of `count` places from `at` on.
+    /// Image of the input where it lies.
+    #[inline(always)]
+    fn image(&self, image: usize) -> Image {
+        let strides = self.plan.x.strides;
+        Image { x: self.x.cast::<f32>().wrapping_add(image * strides[0]), line: strides[3], column: strides[4] }
+    }
+
+    /// Widens the rows that a row of the output looks at, if they are not, and gives the image of which they are.
     ///
     /// # Safety
-    /// The places are those of a row of the output; the operands are those of the problem.
+    /// Rows of a unit come one after the other; the input can be read, and the slot is the unit's.
     #[inline(always)]
-    unsafe fn tile(&self, at: [usize; 5], count: usize) -> Tile<'_> {
+    unsafe fn widen<S: Simd>(&self, s: S, widened: &mut Widened, image: usize, row: usize) -> Image {
         let plan = self.plan;
         let shape = &plan.shape;
-        let [image, _, _, row, place] = at;
-        let [_, kr, ks] = shape.kernel;
         let [_, height, width] = shape.input;
+        let (channels, strides) = (shape.groups, plan.x.strides);
+        // Rows of the output look at none before; a dilated kernel looks at some that are between those of the next row.
+        let first = (row * shape.stride[1]).saturating_sub(shape.pad_before[1]);
+        let rows = kernel_rows(shape, row);
+        let last = row * shape.stride[1] + rows.end.saturating_sub(1) * shape.dilation[1];
+        let end = if rows.is_empty() { first } else { last - shape.pad_before[1] + 1 };
+        if widened.image != image {
+            *widened = Widened { image, base: first, end: first };
+        }
+        let to = self.slot.wrapping_add((plan.lists_len() + plan.tile_len()).next_multiple_of(16));
+        let to = to.wrapping_sub(widened.base * width * channels);
+        let mut line = widened.end.max(first);
+        while line < end.min(height) {
+            let (from, to) = (image * strides[0] + line * strides[3], to.wrapping_add(line * width * channels));
+            // SAFETY: a row of the input; the slot has room for those from the unit's first on.
+            unsafe {
+                if strides[4] == channels {
+                    copy(s, plan.x.element, self.x, from, 1, to, width * channels);
+                } else {
+                    for column in 0..width {
+                        let to = to.wrapping_add(column * channels);
+                        copy(s, plan.x.element, self.x, from + column * strides[4], 1, to, channels);
+                    }
+                }
+            }
+            line += 1;
+        }
+        widened.end = widened.end.max(end);
+        Image { x: to, line: width * channels, column: channels }
+    }
+
+    /// Tile of no places of a row of the output, which [`Unit::move_to`] moves to some.
+    ///
+    /// # Safety
+    /// The operands are those of the problem.
+    #[inline(always)]
+    unsafe fn first_tile(&self, input: &Image, image: usize, row: usize) -> Tile<'_> {
+        let plan = self.plan;
+        let shape = &plan.shape;
+        let at = [image, 0, 0, row, 0];
+        let [_, kr, ks] = shape.kernel;
+        let [_, height, _] = shape.input;
         let line = |r: usize| inside(row * shape.stride[1] + r * shape.dilation[1], shape.pad_before[1], height);
         let Range { start: begin, end } = kernel_rows(shape, row);
-        let left = (place * shape.stride[2]) as isize - shape.pad_before[2] as isize;
-        let reach = ((count - 1) * shape.stride[2] + (ks - 1) * shape.dilation[2] + 1) as isize;
-        let strides = plan.x.strides;
         // Rows that the next row of the output looks at beside those of this one.
         let next = (row * shape.stride[1] + kr).saturating_sub(shape.pad_before[1]);
-        let top = image * strides[0] + line(begin).unwrap_or(0) * strides[3];
-        let x = self.x.cast::<f32>().wrapping_add(top).wrapping_offset(left * strides[4] as isize);
+        let top = line(begin).unwrap_or(0);
+        let x = input.x.wrapping_add(top * input.line);
         let mut tile = Tile {
             x,
-            line: shape.dilation[1] * strides[3],
-            column: strides[4],
+            line: shape.dilation[1] * input.line,
+            column: input.column,
             rows: end - begin,
             columns: ks,
             stride: shape.stride[2],
             dilation: shape.dilation[2],
-            ahead: x.wrapping_add((next - line(begin).unwrap_or(0).min(next)) * strides[3]),
-            ahead_line: strides[3],
+            ahead: x.wrapping_add((next - top.min(next)) * input.line),
+            ahead_line: input.line,
             ahead_lines: if plan.far { shape.stride[1].min(height.saturating_sub(next)) } else { 0 },
-            inside: ((-left).max(0), (width as isize - left).min(reach)),
+            inside: (0, 0),
             weights: self.weights.wrapping_add(begin * ks * plan.panel()),
             panel: shape.taps() * plan.panel(),
             blocks: 0,
             keep: plan.panel(),
-            count,
+            count: 0,
             bias: self.slot.cast_const(),
             clamp: plan.finish.clamp,
             to: self.slot.wrapping_add(plan.lists_len()),
@@ -228,6 +345,10 @@ impl Unit<'_, Depthwise> {
             last_clamp: (f32::NEG_INFINITY, f32::INFINITY),
         };
         if let Some(direct) = &plan.direct {
+            if plan.rounded {
+                tile.last_clamp = direct.clamp_before_summand();
+                return tile;
+            }
             tile.to = self.y.cast::<f32>().wrapping_add(plan.y.offset(at));
             tile.to_place = plan.y.strides[4];
             tile.last_clamp = direct.clamp;
@@ -239,6 +360,50 @@ impl Unit<'_, Depthwise> {
             }
         }
         tile
+    }
+
+    /// Moves the tile of a row to `count` places from `place` on.
+    #[inline(always)]
+    fn move_to(&self, tile: &mut Tile<'_>, place: usize, count: usize) {
+        let shape = &self.plan.shape;
+        let left = (place * shape.stride[2]) as isize - shape.pad_before[2] as isize;
+        let reach = ((count - 1) * shape.stride[2] + (shape.kernel[2] - 1) * shape.dilation[2] + 1) as isize;
+        let offset = left * tile.column as isize;
+        tile.x = tile.x.wrapping_offset(offset);
+        tile.ahead = tile.ahead.wrapping_offset(offset);
+        tile.inside = ((-left).max(0), (shape.input[2] as isize - left).min(reach));
+        tile.count = count;
+        // Scratch memory has one tile.
+        if self.plan.direct.is_some() && !self.plan.rounded {
+            tile.to = tile.to.wrapping_add(place * tile.to_place);
+            if !tile.summand.is_null() {
+                tile.summand = tile.summand.wrapping_add(place * tile.summand_place);
+            }
+        }
+    }
+
+    /// Rounds a tile that is in scratch memory: `count` places from `first` on.
+    ///
+    /// # Safety
+    /// The places are those of a row of the output; the tile is computed; the operands are those of the problem.
+    #[inline(always)]
+    unsafe fn round<S: Simd>(&self, s: S, direct: &InTile, first: [usize; 5], count: usize) {
+        let plan = self.plan;
+        let places = |layout: &Layout, p: *mut u8| Places {
+            element: layout.element,
+            p,
+            from: layout.offset(first),
+            distance: layout.strides[4],
+        };
+        let rows = (self.slot.wrapping_add(plan.lists_len()).cast_const(), plan.list_len());
+        // SAFETY: the slot has the tile, with room for whole vectors of channels; the rest is the caller's duty.
+        unsafe {
+            let mut summand = None;
+            if let Some((operand, layout)) = &direct.summand {
+                summand = Some(places(layout, (*self.operands.add(*operand)).cast_mut()));
+            }
+            rounding::round(s, rows, [count, plan.shape.groups], places(&plan.y, self.y), summand, direct.clamp);
+        }
     }
 
     /// Finishes a tile that is in scratch memory: `count` places from `first` on.
@@ -265,6 +430,7 @@ impl Unit<'_, Depthwise> {
 }
 
 /// Microkernel arguments: some places of an output row, with all of a range of channels.
+#[derive(Clone, Copy)]
 struct Tile<'a> {
     /// Address of the first place's first tap in the first of the kernel rows that are inside of the image, which may
     /// be a column outside of it; strides of kernel rows and of columns.

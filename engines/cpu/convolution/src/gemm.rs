@@ -89,6 +89,8 @@ impl Gemm {
         // Channels that are so far apart share two sets of the first-level cache, those of the result as well.
         let in_place = single && problem.is_matrix() && !problem.x.strides[1].is_multiple_of(512);
         let (kg, depth) = (shape.group_out(), shape.depth());
+        // Values of 16 bits are rounded in scratch memory.
+        let store = if problem.y.element == Element::F32 { 2.5 } else { 10.5 };
         let mut best: Option<Choice> = None;
         let mut bands: Vec<(usize, usize)> = (1..=oh).map(|bands| (oh.div_ceil(bands), ow)).collect();
         // Parts of a row, for rows that are long or have to be shared by the threads.
@@ -137,10 +139,15 @@ impl Gemm {
                             phases if phases < MANY_PHASES => 0.9 * lanes as f64,
                             _ => 2.3 * lanes as f64,
                         };
-                        let fill = fill_len as f64 / lanes as f64 * value;
+                        let widened = match problem.x.element {
+                            Element::F32 => 0.0,
+                            _ if single => 1.7,
+                            _ => 8.0,
+                        };
+                        let fill = fill_len as f64 / lanes as f64 * (value + widened);
                         let pick = if source == 2 { tiles * (depth * size.1) as f64 * 3.5 } else { 0.0 };
                         let compute =
-                            chunk as f64 * tiles * (depth as f64 * step + (size.0 * size.1) as f64 * 2.5 + 40.0);
+                            chunk as f64 * tiles * (depth as f64 * step + (size.0 * size.1) as f64 * store + 40.0);
                         let weights = chunk * size.0 * depth * 4;
                         let stream = match kg * depth * 4 > WEIGHTS_BYTES {
                             true => weights as f64 / 8.0 * (tiles / run(shape, source, size.1 * lanes, tiles)).ceil(),

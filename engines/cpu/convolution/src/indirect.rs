@@ -16,6 +16,7 @@
 use super::band::{copy, inside, load_apart, load_lanes, place_distance, store_lanes, zero};
 use super::epilogue::{self, Block, Epilogue, InTile};
 use super::problem::{Element, Layout, Problem, Shape};
+use super::rounding::{self, Places};
 use super::row_tile::{self, MAX_ROWS, RowAfter, RowTile, RowTileFn};
 use super::tile;
 use super::units::{InUnits, Unit};
@@ -56,6 +57,8 @@ pub(super) struct Indirect {
     finish: Epilogue,
     /// Epilogue behind bias and clamp that the kernel computes in registers, if it stores straight to the output.
     direct: Option<InTile>,
+    /// True if tiles in registers go through scratch memory to the output: it, or the summand, is of 16 bits.
+    rounded: bool,
     steps: Vec<tile::Step>,
     /// True if tiles are stored to the output when they are transposed: its places lie side by side.
     planar: bool,
@@ -81,9 +84,10 @@ impl Indirect {
     /// True if output and epilogue are such that the algorithm is worth trying: channels lie side by side.
     pub(super) fn suits(problem: &Problem) -> bool {
         let shape = &problem.shape;
+        // Of few channels of one tap's sums a vector is still less work than what other algorithms transpose.
+        let one_tap = shape.taps() == 1 && shape.groups == 1 && problem.x.strides[1] == 1;
         problem.y.strides[1] == 1
-            && shape.group_out() >= 8
-            && problem.y.element == Element::F32
+            && (shape.group_out() >= 8 || one_tap)
             && (problem.x.strides[1] == 1 || shape.in_channels < 8)
     }
 
@@ -110,7 +114,11 @@ impl Indirect {
         // The places of a tile have one distance.
         let even = |layout: &Layout| oh == 1 || ow == 1 || layout.strides[3] == ow * layout.strides[4];
         let summand = |tile: &InTile| tile.summand.as_ref().is_none_or(|(_, layout)| even(layout));
-        let direct = finish.in_rows().filter(|tile| even(&problem.y) && summand(tile));
+        let side_by_side = |layout: &Layout| layout.strides[1] == 1;
+        let direct = finish
+            .with_summand(side_by_side)
+            .filter(|tile| side_by_side(&problem.y) && even(&problem.y) && summand(tile));
+        let rounded = direct.as_ref().is_some_and(|tile| rounding::is_wanted(&problem.y, tile));
         let planar = finish.is_rounding() && even(&problem.y) && place_distance(&problem.y, ow) == 1;
         let joined =
             !staged && shape.output[0] == 1 && direct.as_ref().is_some_and(|tile| joins(shape, &problem.y, tile));
@@ -120,6 +128,7 @@ impl Indirect {
             isa,
             finish,
             direct,
+            rounded,
             steps: Vec::new(),
             planar,
             staged,
@@ -180,7 +189,13 @@ impl Indirect {
                 false => places as f64 * shape.taps() as f64,
             };
             let output = match (&plan.direct, plan.planar) {
-                (Some(_), _) => 0.0,
+                (Some(_), _) => {
+                    if rounded {
+                        6.0 * rows as f64
+                    } else {
+                        0.0
+                    }
+                }
                 (None, true) => 150.0,
                 (None, false) => 500.0,
             } * (tiles * vectors) as f64;
@@ -297,7 +312,7 @@ impl Indirect {
 
     /// Values of a tile, and of the same with its places side by side.
     fn tile_len(&self) -> usize {
-        if self.direct.is_some() { 0 } else { 2 * MAX_LANES * self.panel() }
+        if self.direct.is_some() && !self.rounded { 0 } else { 2 * MAX_LANES * self.panel() }
     }
 }
 
@@ -641,17 +656,24 @@ impl Unit<'_, Indirect> {
                 self.transpose(s, at.tile, [at.image, channel, at.z, place / ow, place % ow], count, keep);
                 return;
             };
+            let mut after = RowAfter {
+                steps: &plan.steps,
+                values: at.lists.wrapping_add(plan.list_len() + list),
+                summand: std::ptr::null(),
+                row: 0,
+                clamp: tile.clamp_before_summand(),
+            };
+            if plan.rounded {
+                job.after = (!tile.is_empty()).then_some(after);
+                function(s, &job);
+                self.round(s, tile, at.tile, plane, place, count, keep);
+                return;
+            }
             job.keep = keep;
             job.row = plan.distance(&plan.y);
             job.to = self.y.cast::<f32>().wrapping_add(plan.y.offset(plane) + place * job.row);
             if !tile.is_empty() {
-                let mut after = RowAfter {
-                    steps: &plan.steps,
-                    values: at.lists.wrapping_add(plan.list_len() + list),
-                    summand: std::ptr::null(),
-                    row: 0,
-                    clamp: tile.clamp,
-                };
+                after.clamp = tile.clamp;
                 if let Some((operand, layout)) = &tile.summand {
                     let p = (*self.operands.add(*operand)).cast::<f32>();
                     after.row = plan.distance(layout);
@@ -660,6 +682,35 @@ impl Unit<'_, Indirect> {
                 job.after = Some(after);
             }
             function(s, &job);
+        }
+    }
+
+    /// Rounds a tile that is in scratch memory: `count` places from `place` on of the plane that begins at `plane`, of `keep` channels.
+    #[inline(always)]
+    #[expect(clippy::too_many_arguments, reason = "a tile is a place in two dimensions with its operands")]
+    unsafe fn round<S: Simd>(
+        &self,
+        s: S,
+        after: &InTile,
+        tile: *const f32,
+        plane: [usize; 5],
+        place: usize,
+        count: usize,
+        keep: usize,
+    ) {
+        let plan = self.plan;
+        let places = |layout: &Layout, p: *mut u8| {
+            let distance = plan.distance(layout);
+            Places { element: layout.element, p, from: layout.offset(plane) + place * distance, distance }
+        };
+        // SAFETY: the tile is computed; its places and channels are the output's, and the summand's.
+        unsafe {
+            let mut summand = None;
+            if let Some((operand, layout)) = &after.summand {
+                summand = Some(places(layout, (*self.operands.add(*operand)).cast_mut()));
+            }
+            let rows = (tile, plan.panel());
+            rounding::round(s, rows, [count, keep], places(&plan.y, self.y), summand, after.clamp);
         }
     }
 

@@ -12,6 +12,7 @@ mod indirect;
 mod naive;
 mod pack;
 mod problem;
+mod rounding;
 mod row_tile;
 mod split_image;
 mod stem;
@@ -120,8 +121,8 @@ impl Algorithm {
     /// Algorithm expected to be the fastest.
     fn best(problem: &Problem, threads: usize, isa: Isa) -> Algorithm {
         let vectors = Algorithm::best_of_vectors(problem, threads, isa);
-        let on_tiles = multiplies_on_tiles(problem.x.element, problem.w.element, isa);
-        let Some(cost) = vectors.cost().filter(|_| on_tiles) else {
+        let of_terms = multiplies_terms(problem.x.element, problem.w.element, isa);
+        let Some(cost) = vectors.cost().filter(|_| of_terms) else {
             return vectors;
         };
         let tiled = Tiled::new(problem, threads, isa).filter(|tiled| tiled.cost < cost);
@@ -158,8 +159,8 @@ impl Algorithm {
         if shape.is_empty() || shape.depth() == 0 {
             return Algorithm::Naive;
         }
-        if Depthwise::applies(problem) {
-            return Algorithm::Depthwise(Depthwise::new(problem, threads, isa));
+        if let Some(depthwise) = Depthwise::new(problem, threads, isa) {
+            return Algorithm::Depthwise(depthwise);
         }
         let direct = (Direct::applies(shape) && Direct::suits(shape))
             .then(|| Direct::new(problem, threads, isa))
@@ -180,10 +181,8 @@ impl Algorithm {
         if let Some(direct) = direct {
             return Algorithm::Direct(direct);
         }
-        // With sixteen lanes matrices of taps were as fast when they were measured.
-        if isa.lanes() == 8
-            && let Some(stem) = Stem::new(problem, threads, isa)
-        {
+        // Where sixteen lanes are turned to planes, matrices of taps were as fast when they were measured.
+        if let Some(stem) = Stem::new(problem, threads, isa).filter(|stem| isa.lanes() == 8 || stem.is_in_rows()) {
             return Algorithm::Stem(stem);
         }
         if Indirect::suits(problem) {
@@ -204,7 +203,7 @@ impl Algorithm {
         if Wide::applies(shape) {
             let wide = Wide::new(problem, threads, isa);
             // Of a vector of places all but one would be computed in vain.
-            if wide.cost < best.0 || shape.pixels() == 1 {
+            if wide.cost < best.0 || shape.pixels() == 1 && problem.x.element == Element::F32 {
                 best = (wide.cost, Algorithm::Wide(wide));
             }
         }
@@ -236,9 +235,7 @@ impl Algorithm {
                 Gemm::new(problem, threads, isa, source..source + 1).map(|gemm| Algorithm::Gemm(Box::new(gemm))),
             );
         }
-        if Depthwise::applies(problem) {
-            all.push(Algorithm::Depthwise(Depthwise::new(problem, threads, isa)));
-        }
+        all.extend(Depthwise::new(problem, threads, isa).map(Algorithm::Depthwise));
         if DepthwisePlanes::applies(problem) {
             all.extend(DepthwisePlanes::new(problem, threads, isa).map(Algorithm::DepthwisePlanes));
         }
@@ -261,12 +258,14 @@ impl Algorithm {
     }
 }
 
-/// Maximum number of products of terms for one of values with which tiles are faster than vectors on shared cores too.
-const MOST_PRODUCTS: usize = 4;
+/// Maximum number of products of terms for one of values with which matrix tiles are faster than vectors on shared cores too.
+const MOST_ON_TILES: usize = 4;
 
-/// True if convolutions of inputs and weights of these types use matrix tiles, where their shapes are worth it.
-pub fn multiplies_on_tiles(x: Element, w: Element, isa: Isa) -> bool {
-    isa.splits_f32() || isa.has_tiles() && tiled::products(tiled::terms_of(x, w)) <= MOST_PRODUCTS
+/// True if convolutions of inputs and weights of these types are products of bf16 terms, where their shapes are worth it.
+pub fn multiplies_terms(x: Element, w: Element, isa: Isa) -> bool {
+    let products = tiled::products(tiled::terms_of(x, w));
+    // Products of pairs have twice the rate of vectors, so that two of them gain nothing.
+    isa.splits_f32() || isa.has_tiles() && products <= MOST_ON_TILES || isa.has_bf16_pairs() && products == 1
 }
 
 /// Pointers that go to the workers of a pool, which write disjoint places.

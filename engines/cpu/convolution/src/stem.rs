@@ -93,6 +93,11 @@ impl Stem {
         Some(plan)
     }
 
+    /// True if tiles are stored to the output as they are.
+    pub(super) fn is_in_rows(&self) -> bool {
+        self.rows
+    }
+
     /// Output channels of a weight panel.
     pub(super) fn panel(&self) -> usize {
         self.isa.lanes()

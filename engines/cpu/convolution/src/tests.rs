@@ -783,13 +783,17 @@ fn depthwise_shapes() -> [Shape; 10] {
 fn depthwise_channels_last() {
     let pool = Pool::new(3);
     let residual: &[Then] = &[THENS[0], Then::Add(Element::F32, Order::ChannelsLast), THENS[6]];
-    for (i, shape) in depthwise_shapes().into_iter().enumerate() {
-        let chains = [&[] as &[Then], residual].into_iter().chain(CHAINS.iter().copied());
+    let short: &[Then] = &[THENS[0], Then::Add(Element::BF16, Order::ChannelsLast), THENS[6]];
+    // Of the last one, rows of the output look at even or at odd rows of the input.
+    let dilated = shape((2, 24, 24, 24), [1, 9, 11], [1, 3, 3], [1, 1, 2], [0, 1, 2], [0; 3], [1, 2, 3]);
+    for (i, shape) in depthwise_shapes().into_iter().chain([dilated]).enumerate() {
+        let chains = [&[] as &[Then], residual, short].into_iter().chain(CHAINS.iter().copied());
         for (j, chain) in chains.enumerate().filter(|(j, _)| i < 8 || j % 5 == i % 5) {
             let last = [Order::ChannelsLast, Order::ChannelsLastSliced];
+            let elements = [Element::F32, Element::F16, Element::BF16];
             let case = Case {
                 epilogue: chain.to_vec(),
-                elements: [Element::F32, Element::F32, [Element::F32, Element::F32, Element::F16][j % 3]],
+                elements: [elements[(i + j) % 3], Element::F32, elements[j % 3]],
                 orders: [last[i % 2], Order::Packed, last[j % 2]],
                 ..plain(Shape { flip: j % 4 == 3, ..shape.clone() })
             };

@@ -10,6 +10,7 @@ use super::band::{load_lanes, place_distance, store_lanes};
 use super::epilogue::{self, Block, Epilogue, InTile};
 use super::pack::TileForm;
 use super::problem::{Element, Layout, Problem, Shape};
+use super::rounding::Places;
 use super::row_tile::{RowAfter, clamp, finish};
 use super::split_image::{At, Order, SplitImage};
 use super::tile;
@@ -120,20 +121,29 @@ impl Tiled {
                     let units = shape.batch * shape.groups * shape.output[0] * parts * chunks;
                     let places = if flat { rows.min(all) } else { image.places(height) };
                     let apart = if problem.x.strides[1] == 1 { 0.0 } else { 0.3 };
-                    let stage = image.len() as f64 * 2.0 / terms[0] as f64 * (0.3 + 0.2 * terms[0] as f64 + apart);
+                    let beside = beside_products(isa);
+                    let value = beside * (0.3 + 0.2 * terms[0] as f64 + apart);
+                    let stage = image.len() as f64 * 2.0 / terms[0] as f64 * value;
                     let tiles = places.div_ceil(TILE);
                     let (pairs, single) = ((tiles / 2) as f64, (tiles % 2) as f64);
-                    let after = match (&direct, channels_beside) {
-                        (Some(_), true) => 0.5,
-                        (Some(_), false) => 0.8,
-                        (None, _) => 1.5,
-                    };
-                    let products = pairs * product_cycles(terms, 2 * columns) + single * product_cycles(terms, columns);
+                    let after = beside
+                        * match (&direct, channels_beside) {
+                            (Some(_), true) => 0.5,
+                            (Some(_), false) => 0.8,
+                            (None, _) => 1.5,
+                        };
+                    let products =
+                        pairs * product_cycles(isa, terms, 2 * columns) + single * product_cycles(isa, terms, columns);
                     let product = (image.taps * image.steps()) as f64 * products
-                        + tiles as f64 * (350.0 + after * (TILE * columns * TILE) as f64);
+                        + tiles as f64 * (pair_cycles(isa) + after * (TILE * columns * TILE) as f64);
                     let unit = 800.0 + stage + chunk as f64 * (product + panel_bytes as f64 / WEIGHT_BYTES);
-                    // Of few channels most of a step is in vain at the ends of kernel rows, and more is lost than that says.
-                    let few = if shape.group_in() < 8 { 1.2 } else { 1.0 };
+                    // Of few channels most of a step is in vain at the ends of kernel rows: products of pairs leave it out, and of tiles
+                    // more is lost than that says.
+                    let few = match shape.group_in() {
+                        ..8 if isa.has_bf16_pairs() => 0.7,
+                        ..8 => 1.2,
+                        _ => 1.0,
+                    };
                     let cost = few * unit * units.div_ceil(threads) as f64;
                     if best.as_ref().is_some_and(|best| best.cost <= cost) {
                         continue;
@@ -206,12 +216,26 @@ impl Tiled {
 /// Bytes of weights that arrive in a cycle, from a cache that cores share.
 pub(super) const WEIGHT_BYTES: f64 = 20.0;
 
-/// Cycles of a step's products of so many tiles of sums. A product takes 16 cycles of a clock that is slower by a third than that
-/// of vectors, with operands that are not all zeros; those of fewer than four tiles wait for each other.
-pub(super) fn product_cycles(terms: [usize; 2], tiles: usize) -> f64 {
+/// Cycles of a step's products of so many tiles of sums. On matrix tiles a product takes 16 cycles of a clock that is slower by a third
+/// than that of vectors, with operands that are not all zeros; those of fewer than four tiles wait for each other. Products of pairs
+/// are 256 instructions a tile, two a cycle.
+pub(super) fn product_cycles(isa: Isa, terms: [usize; 2], tiles: usize) -> f64 {
+    if isa.has_bf16_pairs() {
+        return 130.0 * tiles as f64;
+    }
     // A single product waits for its operands.
     let count = if terms == [1, 1] { 1.2 } else { products(terms) as f64 };
     count * if tiles == 4 { 88.0 } else { 76.0 }
+}
+
+/// Cycles of what is not products, for a cycle that it was measured with beside matrix tiles: their clock is the slower one.
+pub(super) fn beside_products(isa: Isa) -> f64 {
+    if isa.has_bf16_pairs() { 0.65 } else { 1.0 }
+}
+
+/// Cycles of filling and emptying a pair of tiles of sums.
+pub(super) fn pair_cycles(isa: Isa) -> f64 {
+    if isa.has_bf16_pairs() { 0.0 } else { 350.0 }
 }
 
 /// Products of terms that a product of values is.
@@ -302,16 +326,7 @@ struct Rows<'a> {
     /// Element of the output that the first row's channels begin at, and from a row to the next.
     to: usize,
     distance: usize,
-    summand: Option<Summand>,
-}
-
-/// Summand of rows of sums: its memory, the element that the first row's channels begin at, and from a row to the next.
-#[derive(Clone, Copy)]
-struct Summand {
-    element: Element,
-    p: *const u8,
-    from: usize,
-    distance: usize,
+    summand: Option<Places>,
 }
 
 impl Kernel for Unit<'_, Tiled> {
@@ -468,7 +483,8 @@ impl Unit<'_, Tiled> {
             if let Some((operand, layout)) = &tile.summand {
                 let distance = place_distance(layout, ow);
                 let from = layout.offset(plane) + place * distance;
-                summand = Some(Summand { element: layout.element, p: *self.operands.add(*operand), from, distance });
+                let p = (*self.operands.add(*operand)).cast_mut();
+                summand = Some(Places { element: layout.element, p, from, distance });
             }
             let mut row = rows.start;
             while row < rows.end {
@@ -483,7 +499,7 @@ impl Unit<'_, Tiled> {
                         sums: at.sums.wrapping_add(row * plan.pitch() + column),
                         to: plan.y.offset(plane) + (place + done) * distance + column,
                         distance,
-                        summand: summand.map(|all| Summand { from: all.from + done * all.distance + column, ..all }),
+                        summand: summand.map(|all| Places { from: all.from + done * all.distance + column, ..all }),
                     };
                     if some {
                         self.some_rows::<S, 4, V>(s, &part);
@@ -513,7 +529,7 @@ impl Unit<'_, Tiled> {
             clamp(s, plan.finish.clamp, &mut sums);
             if !rows.tile.is_empty() {
                 finish(s, rows.keep, &plan.before_summand(rows.tile, rows.list), &mut sums);
-                if let Some(Summand { element, p, from, distance }) = rows.summand {
+                if let Some(Places { element, p, from, distance }) = rows.summand {
                     for r in 0..R {
                         for v in 0..V {
                             let lanes = rows.keep.saturating_sub(v * S::LANES).min(S::LANES);

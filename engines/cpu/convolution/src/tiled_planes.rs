@@ -11,7 +11,7 @@ use super::epilogue::{self, Block, Epilogue, InTile};
 use super::pack::TileForm;
 use super::problem::{Element, Layout, Problem, Shape};
 use super::tile;
-use super::tiled::{WEIGHT_BYTES, product_cycles, terms_of};
+use super::tiled::{WEIGHT_BYTES, beside_products, pair_cycles, product_cycles, terms_of};
 use super::units::{InUnits, Unit};
 use hipdnn_cpu_simd::isa::{Isa, Kernel, Simd};
 use hipdnn_cpu_simd::tiles::{
@@ -94,10 +94,12 @@ impl TiledPlanes {
                 let chunk = panels.div_ceil(chunks);
                 let chunks = panels.div_ceil(chunk);
                 let units = shape.batch * shape.groups * od * parts * chunks;
-                let stage = image_bytes as f64 / 2.0 / of_image as f64 * (0.3 + 0.2 * of_image as f64);
+                let beside = beside_products(isa);
+                let stage = image_bytes as f64 / 2.0 / of_image as f64 * beside * (0.3 + 0.2 * of_image as f64);
                 let pairs = places.min(all).div_ceil(PAIR);
-                let after = if direct.is_some() { 0.5 } else { 1.0 } * (rows * TILE * PAIR) as f64;
-                let product = pairs as f64 * (blocks as f64 * product_cycles(terms, 2 * rows) + 350.0 + after);
+                let after = beside * if direct.is_some() { 0.5 } else { 1.0 } * (rows * TILE * PAIR) as f64;
+                let products = blocks as f64 * product_cycles(isa, terms, 2 * rows);
+                let product = pairs as f64 * (products + pair_cycles(isa) + after);
                 let unit = 800.0 + stage + chunk as f64 * (product + panel_bytes as f64 / WEIGHT_BYTES);
                 let cost = unit * units.div_ceil(threads) as f64;
                 if best.as_ref().is_some_and(|best| best.cost <= cost) {

@@ -74,6 +74,7 @@ impl Wide {
                 }
                 let chunk = panels.div_ceil(chunks);
                 let width = vectors * lanes as f64;
+                let widened = if problem.x.element == Element::F32 { 0.0 } else { 1.7 };
                 let gather = match in_place(size.0) {
                     true => 0.0,
                     false if matrix => tiles * depth as f64 * 2.5,
@@ -83,7 +84,12 @@ impl Wide {
                 let output = chunk as f64 * width * places as f64 / 4.0;
                 let stream = chunk as f64 * width * depth as f64 * 4.0 / 6.0;
                 let units = shape.batch * shape.groups * od * panels.div_ceil(chunk);
-                let unit = 500.0 + gather + compute.max(stream) + 0.1 * compute + output;
+                let unit = 500.0
+                    + gather
+                    + widened * (shape.group_in() * places) as f64
+                    + compute.max(stream)
+                    + 0.1 * compute
+                    + output;
                 let cost = unit * units.div_ceil(threads) as f64;
                 if cost < best.0 {
                     best = (cost, *size, chunk);

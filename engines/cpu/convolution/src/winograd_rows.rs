@@ -7,19 +7,23 @@
 
 #![expect(clippy::needless_range_loop, reason = "closures of iterators are compiled without the instruction set")]
 
-use super::band::inside;
+use super::band::{inside, load_lanes, store_lanes};
 use super::epilogue::{self, Epilogue, InTile};
 use super::problem::{Element, Layout, Problem, Shape};
 use super::row_tile::{self, RowAfter, RowTile};
 use super::winograd::{FREQUENCIES, IN, OUT, Winograd, transform_input, transform_output};
 use super::{Args, Send2, tile};
 use hipdnn_cpu_simd::isa::{Isa, Kernel, Simd, first};
+use hipdnn_cpu_simd::machine;
 use hipdnn_cpu_threads::Pool;
 
 /// Bytes of transformed input of a block, for each worker.
 const INPUT_BYTES: usize = 1 << 20;
 /// Bytes of transformed weights that stay in the second-level cache.
 const WEIGHTS_BYTES: usize = 768 << 10;
+/// Bytes of transformed weights that arrive in a cycle from behind that cache: from one that the cores of a die share, as on AMD's
+/// CPUs, and from one across a mesh.
+const STREAM: [f64; 2] = [20.0, 5.0];
 /// Maximum number of tiles of a unit.
 const MAX_TILES: usize = 56;
 
@@ -55,16 +59,17 @@ impl WinogradRows {
     /// summand.
     pub(super) fn new(problem: &Problem, threads: usize, isa: Isa) -> Option<WinogradRows> {
         let shape = &problem.shape;
-        let side_by_side = |layout: &Layout| layout.element == Element::F32 && layout.strides[1] == 1;
+        let side_by_side = |layout: &Layout| layout.strides[1] == 1;
         let is_dilated = shape.dilation[1..] != [1, 1];
         if !Winograd::serves(shape) || is_dilated || !side_by_side(&problem.x) || !side_by_side(&problem.y) {
             return None;
         }
         let lanes = isa.lanes();
+        let rate = STREAM[usize::from(!machine::is_amd())];
         let (down, across) = (shape.output[1].div_ceil(OUT), shape.output[2].div_ceil(OUT));
         let (cg, kg) = (shape.group_in(), shape.group_out());
         let finish = Epilogue::new(problem);
-        let follow = finish.in_rows()?;
+        let follow = finish.with_summand(side_by_side)?;
         let all = shape.batch * down * across;
         let tile_bytes = 4 * FREQUENCIES * cg.next_multiple_of(lanes);
         let block = (INPUT_BYTES * threads / tile_bytes).clamp(MAX_TILES.min(all), all);
@@ -104,7 +109,7 @@ impl WinogradRows {
                     let products = (FREQUENCIES * chunk) as f64 * (sum + call);
                     let output = (tiles * chunk * vectors) as f64 * 170.0;
                     let weights = (FREQUENCIES * chunk * vectors * lanes * cg * 4) as f64;
-                    let stream = if chunks as f64 * weights > WEIGHTS_BYTES as f64 { weights / 5.0 } else { 0.0 };
+                    let stream = if chunks as f64 * weights > WEIGHTS_BYTES as f64 { weights / rate } else { 0.0 };
                     let unit = 800.0 + output + products.max(stream) + 0.3 * products.min(stream);
                     let units = block.div_ceil(tiles) * chunks;
                     let input = (block * cg.div_ceil(lanes)) as f64 * 190.0 / threads as f64 + 2000.0;
@@ -227,7 +232,12 @@ impl Kernel for Input<'_> {
         let end = (begin + plan.inputs).min(part.block.end);
         for tile in begin..end {
             // SAFETY: the tile is one of the block's, whose V has room for it.
-            unsafe { part.transform(s, tile) };
+            unsafe {
+                match plan.x.element {
+                    Element::F32 => part.transform::<S, true>(s, tile),
+                    _ => part.transform::<S, false>(s, tile),
+                }
+            }
         }
     }
 }
@@ -249,6 +259,8 @@ impl Kernel for Output<'_> {
         let kg = plan.shape.group_out();
         let panels = chunk * plan.chunk..((chunk + 1) * plan.chunk).min(kg.div_ceil(width));
         let products = part.slot.wrapping_add(plan.lists_len().next_multiple_of(16));
+        let of_float = |layout: &Layout| layout.element == Element::F32;
+        let float = of_float(&plan.y) && plan.follow.summand.as_ref().is_none_or(|(_, layout)| of_float(layout));
         let mut panel = panels.start;
         // SAFETY: the slot has the parts' sizes; the rest is the caller's duty.
         unsafe {
@@ -267,7 +279,12 @@ impl Kernel for Output<'_> {
                         let channel = panel * width + lane;
                         if channel < kg {
                             let from = products.wrapping_add((tile - tiles.start) * width + lane);
-                            part.output(s, tile, channel, from, list.wrapping_add(lane));
+                            let list = list.wrapping_add(lane);
+                            if float {
+                                part.output::<S, true>(s, tile, channel, from, list);
+                            } else {
+                                part.output::<S, false>(s, tile, channel, from, list);
+                            }
                         }
                     }
                 }
@@ -286,15 +303,15 @@ impl Part<'_> {
         (image, tile / plan.across * OUT, tile % plan.across * OUT)
     }
 
-    /// Transforms a tile's input to V.
+    /// Transforms a tile's input to V; `FLOAT`: the input is `f32`.
     #[inline(always)]
-    unsafe fn transform<S: Simd>(&self, s: S, tile: usize) {
+    unsafe fn transform<S: Simd, const FLOAT: bool>(&self, s: S, tile: usize) {
         let plan = self.plan;
         let shape = &plan.shape;
         let (image, row, column) = self.place(tile);
         let strides = plan.x.strides;
         let cg = shape.group_in();
-        let x = self.x.cast::<f32>().wrapping_add(image * strides[0] + self.group * cg);
+        let image = image * strides[0] + self.group * cg;
         let mut rows = [None; IN];
         let mut columns = [None; IN];
         for i in 0..IN {
@@ -306,15 +323,22 @@ impl Part<'_> {
         let stride = plan.frequency();
         let mut c = 0;
         while c < cg {
-            let mask = s.mask(first((cg - c).min(S::LANES)));
+            let lanes = (cg - c).min(S::LANES);
+            let mask = s.mask(first(lanes));
             let mut d = [[s.splat(0.0); IN]; IN];
             for j in 0..IN {
                 let mut values = [s.splat(0.0); IN];
                 if let Some(place) = columns[j] {
                     for i in 0..IN {
                         if let Some(line) = rows[i] {
-                            // SAFETY: the place is the input's, the mask ends with its channels.
-                            values[i] = unsafe { s.load_masked(mask, x.wrapping_add(line + place + c)) };
+                            let from = image + line + place + c;
+                            // SAFETY: the place is the input's, the lanes are its channels.
+                            values[i] = unsafe {
+                                match FLOAT {
+                                    true => s.load_masked(mask, self.x.cast::<f32>().wrapping_add(from)),
+                                    false => load_lanes(s, plan.x.element, self.x, from, lanes),
+                                }
+                            };
                         }
                     }
                 }
@@ -391,9 +415,16 @@ impl Part<'_> {
     }
 
     /// Transforms a vector of channels, from `channel` of the group on, of a tile's products to the output. `list` is
-    /// the address of the first channel's bias; the lists of steps follow.
+    /// the address of the first channel's bias; the lists of steps follow. `FLOAT`: output and summand are `f32`.
     #[inline(always)]
-    unsafe fn output<S: Simd>(&self, s: S, tile: usize, channel: usize, from: *const f32, list: *const f32) {
+    unsafe fn output<S: Simd, const FLOAT: bool>(
+        &self,
+        s: S,
+        tile: usize,
+        channel: usize,
+        from: *const f32,
+        list: *const f32,
+    ) {
         let plan = self.plan;
         let shape = &plan.shape;
         let (image, row, column) = self.place(tile);
@@ -435,17 +466,25 @@ impl Part<'_> {
                 row_tile::finish(s, keep, &after, &mut sums);
             }
             let (low, high) = (s.splat(plan.follow.clamp.0), s.splat(plan.follow.clamp.1));
+            let y = plan.y.offset(place);
             let mask = s.mask(first(keep));
-            let y = self.y.cast::<f32>().wrapping_add(plan.y.offset(place));
             for i in 0..OUT.min(oh - row) {
                 for j in 0..OUT.min(ow - column) {
                     let mut value = sums[i * OUT + j][0];
                     if let Some((operand, layout)) = summand {
                         let at = layout.offset(place) + i * layout.strides[3] + j * layout.strides[4];
-                        let other = s.load_masked(mask, (*self.operands.add(*operand)).cast::<f32>().wrapping_add(at));
+                        let p = *self.operands.add(*operand);
+                        let other = match FLOAT {
+                            true => s.load_masked(mask, p.cast::<f32>().wrapping_add(at)),
+                            false => load_lanes(s, layout.element, p, at, keep),
+                        };
                         value = s.min(high, s.max(low, s.add(value, other)));
                     }
-                    s.store_first(keep, y.wrapping_add(i * plan.y.strides[3] + j * plan.y.strides[4]), value);
+                    let to = y + i * plan.y.strides[3] + j * plan.y.strides[4];
+                    match FLOAT {
+                        true => s.store_first(keep, self.y.cast::<f32>().wrapping_add(to), value),
+                        false => store_lanes(s, plan.y.element, self.y, to, value, keep),
+                    }
                 }
             }
         }

@@ -9,12 +9,16 @@
 
 #[cfg(target_arch = "x86_64")]
 mod amx;
+#[cfg(target_arch = "x86_64")]
+mod avx512_bf16;
 mod portable;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
 #[cfg(target_arch = "x86_64")]
 pub use amx::{Amx, Tiles};
+#[cfg(target_arch = "x86_64")]
+pub use avx512_bf16::Avx512Bf16;
 pub use portable::Portable;
 #[cfg(target_arch = "x86_64")]
 pub use x86::{Avx2, Avx512};
@@ -22,7 +26,7 @@ pub use x86::{Avx2, Avx512};
 use std::fmt;
 use std::sync::OnceLock;
 
-/// Environment variable that lowers the instruction set: `amx`, `avx512`, `avx2` or `portable`.
+/// Environment variable that lowers the instruction set: `amx`, `avx512_bf16`, `avx512`, `avx2` or `portable`.
 pub const ISA_VARIABLE: &str = "HIPDNN_RS_CPU_ISA";
 
 /// Instruction set that this CPU has.
@@ -36,6 +40,9 @@ enum Set {
     Avx2(Avx2),
     #[cfg(target_arch = "x86_64")]
     Avx512(Avx512),
+    /// Beside vectors of AVX-512 products of pairs of bf16.
+    #[cfg(target_arch = "x86_64")]
+    Avx512Bf16(Avx512Bf16),
     /// Beside vectors of AVX-512 matrix tiles, for values of 16 bits or, if the flag is set, for `f32` too.
     #[cfg(target_arch = "x86_64")]
     Amx(Amx, bool),
@@ -51,6 +58,7 @@ impl Isa {
         let fast = [
             Avx2::detect().map(Set::Avx2),
             Avx512::detect().map(Set::Avx512),
+            Avx512Bf16::detect().map(Set::Avx512Bf16),
             Amx::detect().map(|token| Set::Amx(token, true)),
         ];
         #[cfg(not(target_arch = "x86_64"))]
@@ -58,9 +66,23 @@ impl Isa {
         std::iter::once(Set::Portable).chain(fast.into_iter().flatten()).map(Isa)
     }
 
-    /// Variant of [`Isa::available`] without sets that differ from another one by matrix tiles alone.
+    /// Variant of [`Isa::available`] without sets that differ from another one by products of bf16 alone.
     pub fn of_vectors() -> impl Iterator<Item = Isa> {
-        Isa::available().filter(|isa| !isa.has_tiles())
+        Isa::available().filter(|isa| !isa.has_tiles() && !isa.has_bf16_pairs())
+    }
+
+    /// True if the set has products of pairs of bf16 in its vectors.
+    pub fn has_bf16_pairs(self) -> bool {
+        #[cfg(target_arch = "x86_64")]
+        return matches!(self.0, Set::Avx512Bf16(_));
+        #[cfg(not(target_arch = "x86_64"))]
+        return false;
+    }
+
+    /// Token of the products of pairs of bf16, if the set has them.
+    #[cfg(target_arch = "x86_64")]
+    pub fn bf16_pairs(self) -> Option<Avx512Bf16> {
+        if let Set::Avx512Bf16(token) = self.0 { Some(token) } else { None }
     }
 
     /// True if the set has matrix tiles beside its vectors.
@@ -101,6 +123,8 @@ impl Isa {
         let best = || match Isa::available().last().unwrap_or(Isa::PORTABLE) {
             #[cfg(target_arch = "x86_64")]
             Isa(Set::Amx(token, _)) => Isa(Set::Amx(token, false)),
+            #[cfg(target_arch = "x86_64")]
+            Isa(Set::Avx512Bf16(token)) if !token.is_fast() => Isa(Set::Avx512(token.vectors())),
             isa => isa,
         };
         if wanted.is_empty() {
@@ -125,6 +149,8 @@ impl Isa {
             #[cfg(target_arch = "x86_64")]
             Set::Avx512(_) => "avx512",
             #[cfg(target_arch = "x86_64")]
+            Set::Avx512Bf16(_) => "avx512_bf16",
+            #[cfg(target_arch = "x86_64")]
             Set::Amx(..) => "amx",
         }
     }
@@ -136,7 +162,7 @@ impl Isa {
             #[cfg(target_arch = "x86_64")]
             Set::Avx2(_) => Avx2::LANES,
             #[cfg(target_arch = "x86_64")]
-            Set::Avx512(_) | Set::Amx(..) => Avx512::LANES,
+            Set::Avx512(_) | Set::Avx512Bf16(_) | Set::Amx(..) => Avx512::LANES,
         }
     }
 
@@ -148,6 +174,8 @@ impl Isa {
             Set::Avx2(token) => token.call(kernel),
             #[cfg(target_arch = "x86_64")]
             Set::Avx512(token) => token.call(kernel),
+            #[cfg(target_arch = "x86_64")]
+            Set::Avx512Bf16(token) => token.vectors().call(kernel),
             #[cfg(target_arch = "x86_64")]
             Set::Amx(token, _) => token.vectors().call(kernel),
         }

@@ -12,7 +12,10 @@
 //! split another way, and [`Multiplier`] multiplies the terms with vectors.
 
 #[cfg(target_arch = "x86_64")]
-use crate::isa::Tiles;
+mod dots;
+
+#[cfg(target_arch = "x86_64")]
+use crate::isa::{Avx512Bf16, Tiles};
 use crate::isa::{Isa, Kernel, MAX_LANES, Simd};
 #[cfg(target_arch = "x86_64")]
 use std::arch::asm;
@@ -561,11 +564,13 @@ product_of_terms!(one_2x1, two_2x1, three_2x1, three_by_one_2x1, one_by_three_2x
 #[cfg(target_arch = "x86_64")]
 product_of_terms!(one_2x2, two_2x2, three_2x2, three_by_one_2x2, one_by_three_2x2, 2, 2);
 
-/// Multiplier of terms: on the thread's matrix tiles, which are configured while it lives, or with vectors, where the set has no tiles or
-/// tiles lose values.
+/// Multiplier of terms: on the thread's matrix tiles, which are configured while it lives, with products of pairs, or with vectors, where
+/// the set has neither or they lose values.
 pub struct Multiplier {
     #[cfg(target_arch = "x86_64")]
     tiles: Option<Tiles>,
+    #[cfg(target_arch = "x86_64")]
+    pairs: Option<Avx512Bf16>,
 }
 
 impl Multiplier {
@@ -575,6 +580,8 @@ impl Multiplier {
         Multiplier {
             #[cfg(target_arch = "x86_64")]
             tiles: isa.tiles().map(|token| token.configure()),
+            #[cfg(target_arch = "x86_64")]
+            pairs: isa.bf16_pairs(),
         }
     }
 
@@ -595,8 +602,13 @@ impl Multiplier {
         // SAFETY: the caller's duty.
         unsafe {
             #[cfg(target_arch = "x86_64")]
-            if let (Some(tiles), [Values::Ordinary, Values::Ordinary]) = (&self.tiles, kinds) {
-                return multiply(tiles, job, terms, size);
+            if kinds == [Values::Ordinary; 2] {
+                if let Some(tiles) = &self.tiles {
+                    return multiply(tiles, job, terms, size);
+                }
+                if let (Some(token), [1, 1]) = (self.pairs, terms) {
+                    return dots::multiply(token, job, size);
+                }
             }
             multiply_plain(s, job, terms, size, kinds[0].scale() * kinds[1].scale());
         }
@@ -707,13 +719,13 @@ unsafe fn sum_of_terms(p: *const u8, distance: isize, terms: usize) -> f32 {
 mod tests {
     use super::*;
 
-    /// A product of `rows` by `columns` tiles with the left side's taps some rows apart, computed with vectors or on tiles.
+    /// A product of `rows` by `columns` tiles with the left side's taps some rows apart, computed by the set's multiplier or plainly.
     struct Case<'a, const T: usize, const HOW: u8> {
         size: (usize, usize),
         depth: usize,
         left: &'a [f32],
         right: &'a [f32],
-        on_tiles: bool,
+        plain: bool,
         isa: Isa,
     }
 
@@ -767,16 +779,17 @@ mod tests {
                     c: c.as_mut_ptr(),
                     to: 4 * columns,
                 };
-                match self.isa.tiles().filter(|_| self.on_tiles) {
-                    Some(token) => multiply(&token.configure(), &job, [T; 2], self.size),
-                    None => multiply_plain(s, &job, [T; 2], self.size, 1.0),
+                if self.plain {
+                    multiply_plain(s, &job, [T; 2], self.size, 1.0);
+                } else {
+                    Multiplier::new(self.isa).run(s, &job, [T; 2], [Values::Ordinary; 2], self.size);
                 }
             }
             (c, [of_left.kind(s), of_right.kind(s)])
         }
     }
 
-    fn check<const T: usize>(isa: Isa, on_tiles: bool, digits: u32) {
+    fn check<const T: usize>(isa: Isa, plain: bool, digits: u32) {
         let mut random = fastrand::Rng::with_seed(7);
         for size in [(1, 1), (1, 2), (2, 1), (2, 2)] {
             for depth in [1, 2, 31, 32, 45, 96] {
@@ -786,7 +799,7 @@ mod tests {
                     Vec::from_iter((0..count).map(|_| f32::from_bits((random.f32() * 2.0 - 1.0).to_bits() & mask)))
                 };
                 let (left, right) = (values((rows + TAPS) * depth), values(TAPS * depth * columns));
-                let case = Case::<T, ROUNDED> { size, depth, left: &left, right: &right, on_tiles, isa };
+                let case = Case::<T, ROUNDED> { size, depth, left: &left, right: &right, plain, isa };
                 let (got, kinds) = isa.run(case);
                 assert_eq!(kinds, [Values::Ordinary; 2]);
                 for row in 0..rows {
@@ -813,10 +826,10 @@ mod tests {
     #[test]
     fn products_of_terms_are_products_of_values() {
         for isa in Isa::available() {
-            for on_tiles in [false, true] {
-                check::<1>(isa, on_tiles, 8);
-                check::<2>(isa, on_tiles, 11);
-                check::<3>(isa, on_tiles, 24);
+            for plain in [false, true] {
+                check::<1>(isa, plain, 8);
+                check::<2>(isa, plain, 11);
+                check::<3>(isa, plain, 24);
             }
         }
     }
@@ -841,7 +854,7 @@ mod tests {
                 right[TILE] = 1.0;
                 right[3 * TILE + TILE] = 1.0;
                 let size = (1, 1);
-                let case = Case::<3, CUT> { size, depth: 3, left: &left, right: &right, on_tiles: false, isa };
+                let case = Case::<3, CUT> { size, depth: 3, left: &left, right: &right, plain: true, isa };
                 let (got, [kind_of_left, _]) = isa.run(case);
                 assert_eq!(kind_of_left, kind, "{isa}, {value:e}");
                 // Terms have no digits below this.
