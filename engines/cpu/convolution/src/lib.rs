@@ -217,8 +217,14 @@ impl Algorithm {
         if problem.winograd && problem.constant_weights && Winograd::applies(problem) {
             let winograd = Winograd::new(problem, threads, isa);
             if winograd.cost < best.0 {
-                best.1 = Algorithm::Winograd(winograd);
+                best = (winograd.cost, Algorithm::Winograd(winograd));
             }
+        }
+        if problem.winograd
+            && problem.constant_weights
+            && let Some(winograd) = WinogradRows::new(problem, threads, isa).filter(|winograd| winograd.cost < best.0)
+        {
+            best.1 = Algorithm::WinogradRows(Box::new(winograd));
         }
         best.1
     }

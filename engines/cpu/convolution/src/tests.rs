@@ -844,6 +844,45 @@ fn images_in_one_plane() {
     }
 }
 
+/// Winograd's transforms of channels, with channels apart in the input, the output, both or neither: tiles that end at and behind the
+/// output, rows of more tiles than are transposed together, channels that are no whole vectors.
+#[test]
+fn winograd_of_planes() {
+    let pool = Pool::new(3);
+    let of = |groups, size: [usize; 2], pad: [usize; 2]| {
+        shape(groups, [1, size[0], size[1]], [1, 3, 3], ONE, [0, pad[0], pad[1]], [0; 3], ONE)
+    };
+    let shapes = [
+        of((3, 1, 20, 19), [7, 7], [1, 1]),
+        of((1, 1, 9, 33), [6, 75], [1, 0]),
+        of((2, 2, 26, 36), [11, 18], [0, 1]),
+        of((1, 1, 70, 16), [3, 41], [2, 2]),
+    ];
+    let orders = [Order::Packed, Order::Sliced, Order::ChannelsLast, Order::ChannelsLastSliced];
+    let chains: [&[Then]; 3] = [
+        &[],
+        &[THENS[0], Then::Add(Element::F32, Order::Packed), THENS[6]],
+        &[THENS[0], Then::Add(Element::BF16, Order::Packed), THENS[6]],
+    ];
+    for (i, shape) in shapes.into_iter().enumerate() {
+        for (j, chain) in chains.iter().enumerate() {
+            for (k, (x, y)) in orders.iter().flat_map(|x| orders.iter().map(move |y| (*x, *y))).enumerate() {
+                let elements = [Element::F32, Element::F16, Element::BF16];
+                let case = Case {
+                    epilogue: chain.to_vec(),
+                    elements: [elements[(i + j + k) % 3], Element::F32, elements[(i + k) % 3]],
+                    orders: [x, Order::Packed, y],
+                    ..plain(shape.clone())
+                };
+                let names = check(&case, &on_every_isa(&pool, true, true), (100 * i + 10 * j + k) as u64);
+                // A summand lies as the output does, or is added behind.
+                let served = chain.is_empty() || matches!(y, Order::Packed | Order::Sliced);
+                assert_eq!(names.contains("winograd, channels last"), served, "{shape:?}, {x:?}, {y:?}");
+            }
+        }
+    }
+}
+
 #[test]
 fn depthwise_planes() {
     let pool = Pool::new(3);

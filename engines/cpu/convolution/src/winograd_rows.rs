@@ -1,9 +1,10 @@
-//! Winograd's F(4×4, 3×3) of channels-last tensors: every transform works on vectors of channels.
+//! Winograd's F(4×4, 3×3) with vectors of channels in every transform.
 //!
 //! The formula is that of [`super::winograd`]. Tiles of all images are numbered through, and blocks of them go through two
 //! parallel loops: the first transforms the input into V[frequency][tile][channel], which all workers share; in the second a
 //! unit multiplies some of the tiles with some panels of output channels, frequency by frequency, and transforms the products
-//! into the output.
+//! into the output. Where the channels of the input are apart, a unit transposes what its tiles look at; where those of the output are,
+//! neighboring tiles' results are transposed on their way.
 
 #![expect(clippy::needless_range_loop, reason = "closures of iterators are compiled without the instruction set")]
 
@@ -13,7 +14,7 @@ use super::problem::{Element, Layout, Problem, Shape};
 use super::row_tile::{self, RowAfter, RowTile};
 use super::winograd::{FREQUENCIES, IN, OUT, Winograd, transform_input, transform_output};
 use super::{Args, Send2, tile};
-use hipdnn_cpu_simd::isa::{Isa, Kernel, Simd, first};
+use hipdnn_cpu_simd::isa::{Isa, Kernel, MAX_LANES, Simd, first};
 use hipdnn_cpu_simd::machine;
 use hipdnn_cpu_threads::Pool;
 
@@ -24,6 +25,9 @@ const WEIGHTS_BYTES: usize = 768 << 10;
 /// Bytes of transformed weights that arrive in a cycle from behind that cache: from one that the cores of a die share, as on AMD's
 /// CPUs, and from one across a mesh.
 const STREAM: [f64; 2] = [20.0, 5.0];
+/// The same from memory, and bytes beyond which weights are expected to be there.
+const FROM_MEMORY: f64 = 5.0;
+const SHARED_BYTES: usize = 24 << 20;
 /// Maximum number of tiles of a unit.
 const MAX_TILES: usize = 56;
 
@@ -32,6 +36,8 @@ pub(super) struct WinogradRows {
     shape: Shape,
     x: Layout,
     y: Layout,
+    /// True for an input, and an output, whose channels are apart.
+    planes: [bool; 2],
     isa: Isa,
     finish: Epilogue,
     follow: InTile,
@@ -55,27 +61,34 @@ pub(super) struct WinogradRows {
 }
 
 impl WinogradRows {
-    /// Makes the plan for a problem, if the algorithm serves it: channels lie side by side in input, output and
-    /// summand.
+    /// Makes the plan for a problem, if the algorithm serves it: channels or columns lie side by side in the input, and either in the
+    /// output and its summand.
     pub(super) fn new(problem: &Problem, threads: usize, isa: Isa) -> Option<WinogradRows> {
         let shape = &problem.shape;
-        let side_by_side = |layout: &Layout| layout.strides[1] == 1;
         let is_dilated = shape.dilation[1..] != [1, 1];
-        if !Winograd::serves(shape) || is_dilated || !side_by_side(&problem.x) || !side_by_side(&problem.y) {
+        let planes = [&problem.x, &problem.y].map(|layout| layout.strides[1] != 1);
+        let beside = |planes: bool, layout: &Layout| layout.strides[if planes { 4 } else { 1 }] == 1;
+        let served = beside(planes[0], &problem.x) && beside(planes[1], &problem.y);
+        if !Winograd::serves(shape) || is_dilated || !served {
             return None;
         }
         let lanes = isa.lanes();
-        let rate = STREAM[usize::from(!machine::is_amd())];
         let (down, across) = (shape.output[1].div_ceil(OUT), shape.output[2].div_ceil(OUT));
         let (cg, kg) = (shape.group_in(), shape.group_out());
+        let all_weights = size_of::<f32>() * FREQUENCIES * shape.groups * cg * kg;
+        let rate = match all_weights {
+            SHARED_BYTES.. => FROM_MEMORY,
+            _ => STREAM[usize::from(!machine::is_amd())],
+        };
         let finish = Epilogue::new(problem);
-        let follow = finish.with_summand(side_by_side)?;
+        let follow = finish.with_summand(|layout| beside(planes[1], layout))?;
         let all = shape.batch * down * across;
         let tile_bytes = 4 * FREQUENCIES * cg.next_multiple_of(lanes);
         let block = (INPUT_BYTES * threads / tile_bytes).clamp(MAX_TILES.min(all), all);
         let mut plan = WinogradRows {
             x: problem.x,
             y: problem.y,
+            planes,
             isa,
             finish,
             follow,
@@ -107,12 +120,14 @@ impl WinogradRows {
                     let sum = cg as f64 * (((tiles - 1) / rows) as f64 * step(rows) + step(rest));
                     let call = tiles.div_ceil(rows) as f64 * (40.0 + (rows * vectors) as f64 * 1.5);
                     let products = (FREQUENCIES * chunk) as f64 * (sum + call);
-                    let output = (tiles * chunk * vectors) as f64 * 170.0;
+                    let output = (tiles * chunk * vectors) as f64 * if planes[1] { 240.0 } else { 170.0 };
                     let weights = (FREQUENCIES * chunk * vectors * lanes * cg * 4) as f64;
                     let stream = if chunks as f64 * weights > WEIGHTS_BYTES as f64 { weights / rate } else { 0.0 };
                     let unit = 800.0 + output + products.max(stream) + 0.3 * products.min(stream);
                     let units = block.div_ceil(tiles) * chunks;
-                    let input = (block * cg.div_ceil(lanes)) as f64 * 190.0 / threads as f64 + 2000.0;
+                    let input = (block * cg.div_ceil(lanes)) as f64 * if planes[0] { 270.0 } else { 190.0 }
+                        / threads as f64
+                        + 2000.0;
                     let blocks = (all as f64 / block as f64).ceil() * shape.groups as f64;
                     let cost = blocks * (input + unit * units.div_ceil(threads) as f64);
                     if cost < plan.cost {
@@ -159,9 +174,25 @@ impl WinogradRows {
         self.tiles * self.panel() + 16
     }
 
-    /// Scratch of a worker, in `f32` values.
+    /// Columns of the input that a unit's tiles look at.
+    fn staged_columns(&self) -> usize {
+        (OUT * self.inputs + IN - OUT).min(self.shape.input[2])
+    }
+
+    /// Values of the transposed input of a unit, with room for whole vectors of columns.
+    fn staged_len(&self) -> usize {
+        if self.planes[0] { (IN * self.staged_columns() + MAX_LANES) * self.row() } else { 0 }
+    }
+
+    /// Values of neighboring tiles' results that are transposed together: rows of a vector of places, each of a vector of channels.
+    fn square_len(&self) -> usize {
+        if self.planes[1] { OUT * self.isa.lanes() * self.isa.lanes() } else { 0 }
+    }
+
+    /// Scratch of a worker, in `f32` values: that of a unit of either loop.
     pub(super) fn slot(&self) -> usize {
-        self.lists_len().next_multiple_of(16) + FREQUENCIES * self.product()
+        let output = self.lists_len().next_multiple_of(16) + FREQUENCIES * self.product() + self.square_len();
+        output.max(self.staged_len())
     }
 
     /// # Safety
@@ -230,12 +261,23 @@ impl Kernel for Input<'_> {
         let plan = part.plan;
         let begin = part.block.start + unit * plan.inputs;
         let end = (begin + plan.inputs).min(part.block.end);
-        for tile in begin..end {
-            // SAFETY: the tile is one of the block's, whose V has room for it.
+        let mut tile = begin;
+        while tile < end {
+            // Tiles of a row share columns.
+            let row_end = end.min((tile / plan.across + 1) * plan.across);
+            // SAFETY: the tiles are some of the block's, whose V has room for them; the slot is the unit's.
             unsafe {
-                match plan.x.element {
-                    Element::F32 => part.transform::<S, true>(s, tile),
-                    _ => part.transform::<S, false>(s, tile),
+                let staged = match plan.planes[0] {
+                    true => Some(part.stage(s, tile..row_end)),
+                    false => None,
+                };
+                while tile < row_end {
+                    match (&staged, plan.x.element) {
+                        (None, Element::F32) => part.transform::<S, true>(s, tile, &part.image(tile)),
+                        (None, _) => part.transform::<S, false>(s, tile, &part.image(tile)),
+                        (Some(staged), _) => part.transform::<S, true>(s, tile, staged),
+                    }
+                    tile += 1;
                 }
             }
         }
@@ -268,25 +310,34 @@ impl Kernel for Output<'_> {
             while panel < panels.end {
                 part.multiply(s, &tiles, panel, products);
                 let list = part.slot.wrapping_add((panel - panels.start) * width);
-                for tile in tiles.clone() {
+                let mut tile = tiles.start;
+                while tile < tiles.end {
                     let of = tile / (plan.down * plan.across);
                     if of != image {
                         part.fill_lists(&panels, of);
                         image = of;
                     }
+                    let neighbors = match plan.planes[1] {
+                        true => (S::LANES / OUT).min(tiles.end - tile).min(plan.across - tile % plan.across),
+                        false => 1,
+                    };
                     for vector in 0..plan.size.1 {
                         let lane = vector * S::LANES;
                         let channel = panel * width + lane;
                         if channel < kg {
                             let from = products.wrapping_add((tile - tiles.start) * width + lane);
                             let list = list.wrapping_add(lane);
-                            if float {
-                                part.output::<S, true>(s, tile, channel, from, list);
-                            } else {
-                                part.output::<S, false>(s, tile, channel, from, list);
+                            match (plan.planes[1], float) {
+                                (false, true) => part.output::<S, true>(s, tile, channel, from, list),
+                                (false, false) => part.output::<S, false>(s, tile, channel, from, list),
+                                (true, true) => part.output_planes::<S, true>(s, tile, neighbors, channel, from, list),
+                                (true, false) => {
+                                    part.output_planes::<S, false>(s, tile, neighbors, channel, from, list)
+                                }
                             }
                         }
                     }
+                    tile += neighbors;
                 }
                 panel += 1;
             }
@@ -303,20 +354,77 @@ impl Part<'_> {
         (image, tile / plan.across * OUT, tile % plan.across * OUT)
     }
 
-    /// Transforms a tile's input to V; `FLOAT`: the input is `f32`.
+    /// The input, as tiles of an image look at it.
     #[inline(always)]
-    unsafe fn transform<S: Simd, const FLOAT: bool>(&self, s: S, tile: usize) {
+    fn image(&self, tile: usize) -> Image {
+        let plan = self.plan;
+        let (image, _, _) = self.place(tile);
+        let [of_image, _, _, line, column] = plan.x.strides;
+        let from = image * of_image + self.group * plan.shape.group_in();
+        Image { element: plan.x.element, x: self.x, from, first: [0; 2], line, column }
+    }
+
+    /// Transposes what neighboring tiles of a row look at: a row of the input has a row of scratch memory, with the channels of a
+    /// column side by side.
+    #[inline(always)]
+    unsafe fn stage<S: Simd>(&self, s: S, tiles: std::ops::Range<usize>) -> Image {
         let plan = self.plan;
         let shape = &plan.shape;
-        let (image, row, column) = self.place(tile);
-        let strides = plan.x.strides;
+        let (image, row, column) = self.place(tiles.start);
+        let [_, height, width] = shape.input;
+        let [of_image, of_channel, _, of_line, _] = plan.x.strides;
+        let (cg, padded) = (shape.group_in(), plan.row());
+        let columns = plan.staged_columns();
+        let [top, left] = [row.saturating_sub(shape.pad_before[1]), column.saturating_sub(shape.pad_before[2])];
+        let bottom = (row + IN).saturating_sub(shape.pad_before[1]).min(height);
+        let right = (column + OUT * tiles.len() + IN - OUT).saturating_sub(shape.pad_before[2]).min(width);
+        let mut c = 0;
+        while c < cg {
+            let mut line = top;
+            while line < bottom {
+                let from = image * of_image + (self.group * cg + c) * of_channel + line * of_line;
+                let to = self.slot.wrapping_add((line - top) * columns * padded + c);
+                let mut place = left;
+                while place < right {
+                    let lanes = (right - place).min(S::LANES);
+                    let mut square = [s.splat(0.0); MAX_LANES];
+                    for i in 0..S::LANES {
+                        if c + i < cg {
+                            // SAFETY: columns of a row of a channel.
+                            square[i] =
+                                unsafe { load_lanes(s, plan.x.element, self.x, from + i * of_channel + place, lanes) };
+                        }
+                    }
+                    let square = s.transpose(square);
+                    for i in 0..S::LANES {
+                        // SAFETY: the slot has room for whole vectors of columns behind the last one.
+                        unsafe { s.store(to.wrapping_add((place - left + i) * padded), square[i]) };
+                    }
+                    place += S::LANES;
+                }
+                line += 1;
+            }
+            c += S::LANES;
+        }
+        let (line, column) = (columns * padded, padded);
+        Image { element: Element::F32, x: self.slot.cast_const().cast(), from: 0, first: [top, left], line, column }
+    }
+
+    /// Transforms a tile's input to V; `FLOAT`: the input is `f32`.
+    #[inline(always)]
+    unsafe fn transform<S: Simd, const FLOAT: bool>(&self, s: S, tile: usize, input: &Image) {
+        let plan = self.plan;
+        let shape = &plan.shape;
+        let (_, row, column) = self.place(tile);
         let cg = shape.group_in();
-        let image = image * strides[0] + self.group * cg;
+        let (x, element, from) = (input.x, input.element, input.from);
         let mut rows = [None; IN];
         let mut columns = [None; IN];
         for i in 0..IN {
-            rows[i] = inside(row + i, shape.pad_before[1], shape.input[1]).map(|line| line * strides[3]);
-            columns[i] = inside(column + i, shape.pad_before[2], shape.input[2]).map(|place| place * strides[4]);
+            rows[i] =
+                inside(row + i, shape.pad_before[1], shape.input[1]).map(|line| (line - input.first[0]) * input.line);
+            columns[i] = inside(column + i, shape.pad_before[2], shape.input[2])
+                .map(|place| (place - input.first[1]) * input.column);
         }
         let to = self.v.wrapping_add((tile - self.block.start) * plan.row());
         // Once: the compiler would compute it again after each store.
@@ -331,12 +439,12 @@ impl Part<'_> {
                 if let Some(place) = columns[j] {
                     for i in 0..IN {
                         if let Some(line) = rows[i] {
-                            let from = image + line + place + c;
+                            let from = from + line + place + c;
                             // SAFETY: the place is the input's, the lanes are its channels.
                             values[i] = unsafe {
                                 match FLOAT {
-                                    true => s.load_masked(mask, self.x.cast::<f32>().wrapping_add(from)),
-                                    false => load_lanes(s, plan.x.element, self.x, from, lanes),
+                                    true => s.load_masked(mask, x.cast::<f32>().wrapping_add(from)),
+                                    false => load_lanes(s, element, x, from, lanes),
                                 }
                             };
                         }
@@ -414,25 +522,13 @@ impl Part<'_> {
         }
     }
 
-    /// Transforms a vector of channels, from `channel` of the group on, of a tile's products to the output. `list` is
-    /// the address of the first channel's bias; the lists of steps follow. `FLOAT`: output and summand are `f32`.
+    /// Transforms a vector of channels of a tile's products, and computes the epilogue up to its summand. `list` is the address of the
+    /// first channel's bias; the lists of steps follow.
     #[inline(always)]
-    unsafe fn output<S: Simd, const FLOAT: bool>(
-        &self,
-        s: S,
-        tile: usize,
-        channel: usize,
-        from: *const f32,
-        list: *const f32,
-    ) {
+    unsafe fn results<S: Simd>(&self, s: S, keep: usize, from: *const f32, list: *const f32) -> [[S::V; 1]; OUT * OUT] {
         let plan = self.plan;
-        let shape = &plan.shape;
-        let (image, row, column) = self.place(tile);
-        let kg = shape.group_out();
-        let keep = (kg - channel).min(S::LANES);
-        let ([_, oh, ow], stride) = (shape.output, plan.product());
-        let place = [image, self.group * kg + channel, 0, row, column];
-        // SAFETY: the products' places; the lists' values; rows and columns below the output's sizes are its places.
+        let stride = plan.product();
+        // SAFETY: the products' places; the lists' values.
         unsafe {
             let mut half = [[s.splat(0.0); IN]; OUT];
             for j in 0..IN {
@@ -454,7 +550,6 @@ impl Part<'_> {
                     sums[i * OUT + j] = [s.min(high, s.max(low, s.add(values[j], bias)))];
                 }
             }
-            let summand = plan.follow.summand.as_ref();
             if !plan.follow.is_empty() {
                 let after = RowAfter {
                     steps: &plan.steps,
@@ -465,28 +560,127 @@ impl Part<'_> {
                 };
                 row_tile::finish(s, keep, &after, &mut sums);
             }
-            let (low, high) = (s.splat(plan.follow.clamp.0), s.splat(plan.follow.clamp.1));
-            let y = plan.y.offset(place);
-            let mask = s.mask(first(keep));
+            sums
+        }
+    }
+
+    /// Adds the summand, if there is one, to the results of `lanes` neighboring elements, `at` elements behind those that its and the
+    /// output's `place` has, clamps them then, and stores them. `FLOAT`: output and summand are `f32`.
+    #[inline(always)]
+    unsafe fn store<S: Simd, const FLOAT: bool>(
+        &self,
+        s: S,
+        place: [usize; 5],
+        behind: [usize; 5],
+        value: S::V,
+        lanes: usize,
+    ) {
+        let plan = self.plan;
+        let mut value = value;
+        // SAFETY: the caller's duty: elements of the output, and of the summand.
+        unsafe {
+            if let Some((operand, layout)) = &plan.follow.summand {
+                let (p, from) = (*self.operands.add(*operand), layout.offset(place) + layout.offset(behind));
+                let other = match FLOAT {
+                    true => s.load_masked(s.mask(first(lanes)), p.cast::<f32>().wrapping_add(from)),
+                    false => load_lanes(s, layout.element, p, from, lanes),
+                };
+                let (low, high) = (s.splat(plan.follow.clamp.0), s.splat(plan.follow.clamp.1));
+                value = s.min(high, s.max(low, s.add(value, other)));
+            }
+            let to = plan.y.offset(place) + plan.y.offset(behind);
+            match FLOAT {
+                true => s.store_first(lanes, self.y.cast::<f32>().wrapping_add(to), value),
+                false => store_lanes(s, plan.y.element, self.y, to, value, lanes),
+            }
+        }
+    }
+
+    /// Transforms a vector of channels, from `channel` of the group on, of a tile's products to the output.
+    #[inline(always)]
+    unsafe fn output<S: Simd, const FLOAT: bool>(
+        &self,
+        s: S,
+        tile: usize,
+        channel: usize,
+        from: *const f32,
+        list: *const f32,
+    ) {
+        let shape = &self.plan.shape;
+        let (image, row, column) = self.place(tile);
+        let kg = shape.group_out();
+        let keep = (kg - channel).min(S::LANES);
+        let [_, oh, ow] = shape.output;
+        let place = [image, self.group * kg + channel, 0, row, column];
+        // SAFETY: the caller's duty; rows and columns below the output's sizes are its places.
+        unsafe {
+            let sums = self.results(s, keep, from, list);
             for i in 0..OUT.min(oh - row) {
                 for j in 0..OUT.min(ow - column) {
-                    let mut value = sums[i * OUT + j][0];
-                    if let Some((operand, layout)) = summand {
-                        let at = layout.offset(place) + i * layout.strides[3] + j * layout.strides[4];
-                        let p = *self.operands.add(*operand);
-                        let other = match FLOAT {
-                            true => s.load_masked(mask, p.cast::<f32>().wrapping_add(at)),
-                            false => load_lanes(s, layout.element, p, at, keep),
-                        };
-                        value = s.min(high, s.max(low, s.add(value, other)));
+                    self.store::<S, FLOAT>(s, place, [0, 0, 0, i, j], sums[i * OUT + j][0], keep);
+                }
+            }
+        }
+    }
+
+    /// Variant of [`Part::output`] for `count` neighboring tiles of a row, whose places are a vector of each channel.
+    #[inline(always)]
+    unsafe fn output_planes<S: Simd, const FLOAT: bool>(
+        &self,
+        s: S,
+        tile: usize,
+        count: usize,
+        channel: usize,
+        from: *const f32,
+        list: *const f32,
+    ) {
+        let plan = self.plan;
+        let shape = &plan.shape;
+        let (image, row, column) = self.place(tile);
+        let kg = shape.group_out();
+        let keep = (kg - channel).min(S::LANES);
+        let [_, oh, ow] = shape.output;
+        let place = [image, self.group * kg + channel, 0, row, column];
+        let squares = self.slot.wrapping_add(plan.lists_len().next_multiple_of(16) + FREQUENCIES * plan.product());
+        // SAFETY: the slot has room for the results; rows and columns below the output's sizes are its places.
+        unsafe {
+            for t in 0..count {
+                let sums = self.results(s, keep, from.wrapping_add(t * plan.panel()), list);
+                for i in 0..OUT {
+                    for j in 0..OUT {
+                        let to = squares.wrapping_add((i * S::LANES + t * OUT + j) * S::LANES);
+                        s.store(to, sums[i * OUT + j][0]);
                     }
-                    let to = y + i * plan.y.strides[3] + j * plan.y.strides[4];
-                    match FLOAT {
-                        true => s.store_first(keep, self.y.cast::<f32>().wrapping_add(to), value),
-                        false => store_lanes(s, plan.y.element, self.y, to, value, keep),
+                }
+            }
+            let places = (count * OUT).min(ow - column);
+            for i in 0..OUT.min(oh - row) {
+                let mut square = [s.splat(0.0); MAX_LANES];
+                for place in 0..S::LANES {
+                    if place < places {
+                        square[place] = s.load(squares.wrapping_add((i * S::LANES + place) * S::LANES));
+                    }
+                }
+                let square = s.transpose(square);
+                for c in 0..S::LANES {
+                    if c < keep {
+                        self.store::<S, FLOAT>(s, place, [0, c, 0, i, 0], square[c], places);
                     }
                 }
             }
         }
     }
+}
+
+/// Input as tiles look at it: rows and columns from the first ones there are on, whose channels lie side by side.
+struct Image {
+    element: Element,
+    x: *const u8,
+    /// Element that the first channel of the first row's first column is.
+    from: usize,
+    /// First row and column.
+    first: [usize; 2],
+    /// Elements from a row, and a column, to the next.
+    line: usize,
+    column: usize,
 }
