@@ -45,7 +45,7 @@ pub(super) struct Depthwise {
     y: Layout,
     isa: Isa,
     finish: Epilogue,
-    /// Epilogue behind bias and clamp that the kernel computes in registers, if it stores straight to the output.
+    /// Epilogue behind bias and clamp, if the kernel computes it in registers.
     direct: Option<InTile>,
     /// True if its results go through scratch memory all the same, since the output or the summand is not `f32`.
     rounded: bool,
@@ -93,8 +93,13 @@ impl Depthwise {
             shape: shape.clone(),
         };
         plan.units = plan.tiles().min(4 * threads);
-        while size_of::<f32>() * plan.widened_len() > WIDENED_BYTES && plan.units < plan.tiles() {
-            plan.units = (2 * plan.units).min(plan.tiles());
+        // Units that share rows widen them several times.
+        let rows = shape.batch * shape.output[1];
+        if plan.widens && rows >= threads {
+            plan.units = plan.units.min(rows);
+        }
+        while plan.units < rows && size_of::<f32>() * plan.widened_len() > WIDENED_BYTES {
+            plan.units = (2 * plan.units).min(rows);
         }
         let short = if plan.widens || plan.rounded { plan.widened_len() + plan.tile_len() } else { 0 };
         if size_of::<f32>() * short > MOST_SHORT_BYTES {
@@ -122,7 +127,7 @@ impl Depthwise {
         let [_, height, width] = self.shape.input;
         // A unit may begin and end within a row.
         let rows = (self.tiles().div_ceil(self.units).div_ceil(self.row_tiles()) + 1).min(self.shape.output[1]);
-        let reach = (self.shape.kernel[1] - 1).saturating_mul(self.shape.dilation[1]) + 1;
+        let reach = (self.shape.kernel[1] - 1).saturating_mul(self.shape.dilation[1]).saturating_add(1);
         let lines = ((rows - 1).saturating_mul(self.shape.stride[1])).saturating_add(reach).min(height);
         lines * width * self.shape.groups
     }
@@ -185,7 +190,8 @@ impl Kernel for Unit<'_, Depthwise> {
         for tile in share(self.unit)..share(self.unit + 1) {
             let (line, place) = (tile / row_tiles, tile % row_tiles * plan.places);
             let (image, row) = (line / oh, line % oh);
-            // SAFETY: the slot has room for the lists and a tile; windows, channels and places are the problem's.
+            // SAFETY: the slot has room for the lists, a tile and the widened rows, which the ascending rows of a unit ask for; windows,
+            // channels and places are the problem's.
             unsafe {
                 if listed != image {
                     let (direct, count) = (plan.direct.as_ref(), shape.groups);

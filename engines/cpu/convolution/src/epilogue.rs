@@ -61,7 +61,7 @@ pub(super) struct InTile {
     pub(super) lists: Vec<(usize, Element, usize)>,
     /// Stride between images of each per-channel operand, 0 if all have the same values.
     pub(super) images: Vec<usize>,
-    /// Tensor that is added last, with the output's places (for [`Epilogue::in_rows`] its channels) side by side.
+    /// Tensor that is added last, which lies as vectors of the tile do.
     pub(super) summand: Option<(usize, Layout)>,
     /// Clamp bounds of the result.
     pub(super) clamp: (f32, f32),
@@ -224,13 +224,13 @@ impl Epilogue {
         self.in_registers_with(false, |_| false)
     }
 
-    /// Epilogue behind bias and clamp, if a tile of places by channels can compute it in registers: the output's
-    /// channels lie side by side.
+    /// Epilogue behind bias and clamp without a summand, if a tile of places by channels can compute it in registers and store its
+    /// results as they are: the output's channels lie side by side.
     pub(super) fn in_rows(&self) -> Option<InTile> {
         if self.y.strides[1] != 1 || self.y.element != Element::F32 {
             return None;
         }
-        self.in_registers_with(true, |layout| layout.strides[1] == 1 && layout.element == Element::F32)
+        self.in_registers_with(true, |_| false)
     }
 
     /// Epilogue of a tile. `per_image`: lists may have other values for each image; `beside`: true for a summand that

@@ -133,6 +133,8 @@ impl Gemm {
                         // A copy has the phases of columns that a tap looks at.
                         let value = match shape.stride[2].min(shape.kernel[2].max(2)) {
                             1 if single => 4.4,
+                            // Every other column of a row is less than half of what is read.
+                            _ if single => 8.0,
                             1 => 2.0,
                             2 => 5.0,
                             // Columns go one by one to the rows of their phases; those of many share sets of the cache.

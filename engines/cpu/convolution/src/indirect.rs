@@ -55,7 +55,7 @@ pub(super) struct Indirect {
     y: Layout,
     isa: Isa,
     finish: Epilogue,
-    /// Epilogue behind bias and clamp that the kernel computes in registers, if it stores straight to the output.
+    /// Epilogue behind bias and clamp, if the kernel computes it in registers.
     direct: Option<InTile>,
     /// True if tiles in registers go through scratch memory to the output: it, or the summand, is of 16 bits.
     rounded: bool,
@@ -81,7 +81,8 @@ pub(super) struct Indirect {
 }
 
 impl Indirect {
-    /// True if output and epilogue are such that the algorithm is worth trying: channels lie side by side.
+    /// True if the algorithm is worth trying without comparing it with those of planes: channels lie side by side, but for those of
+    /// an input that has few.
     pub(super) fn suits(problem: &Problem) -> bool {
         let shape = &problem.shape;
         // Of few channels of one tap's sums a vector is still less work than what other algorithms transpose.

@@ -181,8 +181,10 @@ impl Algorithm {
         if let Some(direct) = direct {
             return Algorithm::Direct(direct);
         }
-        // Where sixteen lanes are turned to planes, matrices of taps were as fast when they were measured.
-        if let Some(stem) = Stem::new(problem, threads, isa).filter(|stem| isa.lanes() == 8 || stem.is_in_rows()) {
+        // Where sixteen lanes are transposed to planes, matrices of taps were as fast when they were measured; products of terms are faster.
+        let of_terms = multiplies_terms(problem.x.element, problem.w.element, isa);
+        let suits = |stem: &Stem| isa.lanes() == 8 || stem.is_in_rows() && !of_terms;
+        if let Some(stem) = Stem::new(problem, threads, isa).filter(suits) {
             return Algorithm::Stem(stem);
         }
         if Indirect::suits(problem) {
@@ -270,7 +272,7 @@ const MOST_ON_TILES: usize = 4;
 /// True if convolutions of inputs and weights of these types are products of bf16 terms, where their shapes are worth it.
 pub fn multiplies_terms(x: Element, w: Element, isa: Isa) -> bool {
     let products = tiled::products(tiled::terms_of(x, w));
-    // Products of pairs have twice the rate of vectors, so that two of them gain nothing.
+    // Products of pairs have twice the rate of vectors: more than one for a value gains nothing.
     isa.splits_f32() || isa.has_tiles() && products <= MOST_ON_TILES || isa.has_bf16_pairs() && products == 1
 }
 
@@ -351,7 +353,7 @@ impl ConvolutionPlan {
             Algorithm::TiledPlanes(_) => "matrix tiles, planes",
             Algorithm::Wide(_) => "wide gemm",
             Algorithm::Winograd(_) => "winograd",
-            Algorithm::WinogradRows(_) => "winograd, channels last",
+            Algorithm::WinogradRows(_) => "winograd, vectors of channels",
         }
     }
 

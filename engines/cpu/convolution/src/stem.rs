@@ -65,7 +65,7 @@ impl Stem {
         }
         let [_, oh, ow] = shape.output;
         let finish = Epilogue::new(problem);
-        let in_rows = finish.in_rows().filter(|tile| tile.summand.is_none());
+        let in_rows = finish.in_rows();
         let rows = in_rows.is_some();
         let even = oh == 1 || ow == 1 || problem.y.strides[3] == ow * problem.y.strides[4];
         let beside = place_distance(&problem.y, ow) == 1;

@@ -661,7 +661,7 @@ fn every_kind_of_shape() {
         "stem",
         "wide gemm",
         "winograd",
-        "winograd, channels last",
+        "winograd, vectors of channels",
     ];
     assert_eq!(Vec::from_iter(names), all);
 }
@@ -786,7 +786,9 @@ fn depthwise_channels_last() {
     let short: &[Then] = &[THENS[0], Then::Add(Element::BF16, Order::ChannelsLast), THENS[6]];
     // Of the last one, rows of the output look at even or at odd rows of the input.
     let dilated = shape((2, 24, 24, 24), [1, 9, 11], [1, 3, 3], [1, 1, 2], [0, 1, 2], [0; 3], [1, 2, 3]);
-    for (i, shape) in depthwise_shapes().into_iter().chain([dilated]).enumerate() {
+    // Rows of 150 KiB, which are widened one by one.
+    let wide = shape((1, 640, 640, 640), [1, 3, 60], [1, 3, 3], ONE, [0, 1, 1], [0; 3], ONE);
+    for (i, shape) in depthwise_shapes().into_iter().chain([dilated, wide]).enumerate() {
         let chains = [&[] as &[Then], residual, short].into_iter().chain(CHAINS.iter().copied());
         for (j, chain) in chains.enumerate().filter(|(j, _)| i < 8 || j % 5 == i % 5) {
             let last = [Order::ChannelsLast, Order::ChannelsLastSliced];
@@ -875,12 +877,16 @@ fn winograd_of_planes() {
                     ..plain(shape.clone())
                 };
                 let names = check(&case, &on_every_isa(&pool, true, true), (100 * i + 10 * j + k) as u64);
-                // A summand lies as the output does, or is added behind.
+                // A summand lies as the output does, or the epilogue is not computed in registers.
                 let served = chain.is_empty() || matches!(y, Order::Packed | Order::Sliced);
-                assert_eq!(names.contains("winograd, channels last"), served, "{shape:?}, {x:?}, {y:?}");
+                assert_eq!(names.contains("winograd, vectors of channels"), served, "{shape:?}, {x:?}, {y:?}");
             }
         }
     }
+    // Two blocks of tiles, of which the second begins within a row.
+    let blocks = plain(of((1, 1, 70, 16), [61, 90], [1, 1]));
+    let pool = Pool::new(1);
+    assert!(check(&blocks, &on_every_isa(&pool, true, true), 1).contains("winograd, vectors of channels"));
 }
 
 #[test]
@@ -1108,10 +1114,13 @@ fn infinite_and_tiny_values_are_kept() {
         shape((1, 1, 40, 20), [1, 6, 7], ONE, ONE, NO, [0; 3], ONE),
     ];
     let values = [f32::INFINITY, f32::NEG_INFINITY, f32::NAN, f32::MAX, f32::MIN_POSITIVE * 1.7, 1e30];
-    for (shape, value) in shapes.iter().flat_map(|shape| values.map(|value| (shape, value))) {
+    let elements = [Element::F32, Element::BF16];
+    let cases = shapes.iter().flat_map(|shape| elements.iter().map(move |element| (shape, *element)));
+    for ((shape, element), value) in cases.flat_map(|case| values.map(|value| (case, value))) {
         for (of_weights, order) in [(false, Order::Packed), (false, Order::ChannelsLast), (true, Order::Packed)] {
             let mut random = Random::new(1);
-            let problem = Case { orders: [order, Order::Packed, order], ..plain(shape.clone()) }.problem();
+            let elements = [element, element, Element::F32];
+            let problem = Case { elements, orders: [order, Order::Packed, order], ..plain(shape.clone()) }.problem();
             let mut x = Tensor::random(problem.x, problem.x_sizes(), false, &mut random);
             let mut w = Tensor::random(problem.w, problem.w_sizes(), false, &mut random);
             // A tiny value is the largest of its tensor.

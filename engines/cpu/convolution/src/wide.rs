@@ -78,7 +78,7 @@ impl Wide {
                 let gather = match in_place(size.0) {
                     true => 0.0,
                     false if matrix => tiles * depth as f64 * 2.5,
-                    false => tiles * depth as f64 * 5.0 + (shape.group_in() * places) as f64,
+                    false => tiles * depth as f64 * 5.0 + (shape.group_in() * places * shape.stride[2].min(2)) as f64,
                 };
                 let compute = chunk as f64 * tiles * (depth as f64 * step + rows * vectors * 2.0 + 30.0);
                 let output = chunk as f64 * width * places as f64 / 4.0;

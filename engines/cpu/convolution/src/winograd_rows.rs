@@ -366,6 +366,9 @@ impl Part<'_> {
 
     /// Transposes what neighboring tiles of a row look at: a row of the input has a row of scratch memory, with the channels of a
     /// column side by side.
+    ///
+    /// # Safety
+    /// The input can be read; the slot is the unit's.
     #[inline(always)]
     unsafe fn stage<S: Simd>(&self, s: S, tiles: std::ops::Range<usize>) -> Image {
         let plan = self.plan;
@@ -524,6 +527,9 @@ impl Part<'_> {
 
     /// Transforms a vector of channels of a tile's products, and computes the epilogue up to its summand. `list` is the address of the
     /// first channel's bias; the lists of steps follow.
+    ///
+    /// # Safety
+    /// The products of the tile from `from` on, and the lists, can be read.
     #[inline(always)]
     unsafe fn results<S: Simd>(&self, s: S, keep: usize, from: *const f32, list: *const f32) -> [[S::V; 1]; OUT * OUT] {
         let plan = self.plan;
@@ -564,8 +570,11 @@ impl Part<'_> {
         }
     }
 
-    /// Adds the summand, if there is one, to the results of `lanes` neighboring elements, `at` elements behind those that its and the
-    /// output's `place` has, clamps them then, and stores them. `FLOAT`: output and summand are `f32`.
+    /// Adds the summand, if there is one, to `lanes` neighboring results, the first of which has the coordinates `place` plus `behind`,
+    /// clamps them then, and stores them. `FLOAT`: output and summand are `f32`.
+    ///
+    /// # Safety
+    /// Those are elements of the output, and of the summand.
     #[inline(always)]
     unsafe fn store<S: Simd, const FLOAT: bool>(
         &self,
@@ -597,6 +606,9 @@ impl Part<'_> {
     }
 
     /// Transforms a vector of channels, from `channel` of the group on, of a tile's products to the output.
+    ///
+    /// # Safety
+    /// As of [`Part::results`]; output and summand can be accessed.
     #[inline(always)]
     unsafe fn output<S: Simd, const FLOAT: bool>(
         &self,
@@ -624,6 +636,9 @@ impl Part<'_> {
     }
 
     /// Variant of [`Part::output`] for `count` neighboring tiles of a row, whose places are a vector of each channel.
+    ///
+    /// # Safety
+    /// As of [`Part::output`] for each of the tiles; the slot is the unit's.
     #[inline(always)]
     unsafe fn output_planes<S: Simd, const FLOAT: bool>(
         &self,

@@ -26,7 +26,7 @@ pub use x86::{Avx2, Avx512};
 use std::fmt;
 use std::sync::OnceLock;
 
-/// Environment variable that lowers the instruction set: `amx`, `avx512_bf16`, `avx512`, `avx2` or `portable`.
+/// Environment variable that names another instruction set than the fastest: `amx`, `avx512_bf16`, `avx512`, `avx2` or `portable`.
 pub const ISA_VARIABLE: &str = "HIPDNN_RS_CPU_ISA";
 
 /// Instruction set that this CPU has.
@@ -52,7 +52,8 @@ impl Isa {
     /// The portable set, which needs nothing of the CPU.
     pub const PORTABLE: Isa = Isa(Set::Portable);
 
-    /// Instruction sets that this CPU has, slowest first.
+    /// Instruction sets that this CPU has, each with those before it; of two the latter is the faster one, unless products of pairs
+    /// are slow.
     pub fn available() -> impl Iterator<Item = Isa> {
         #[cfg(target_arch = "x86_64")]
         let fast = [
@@ -110,6 +111,14 @@ impl Isa {
         if let Set::Amx(token, _) = self.0 { Some(token) } else { None }
     }
 
+    /// False if the CPU is slower with the set than with one that comes before it.
+    fn pays(self) -> bool {
+        #[cfg(target_arch = "x86_64")]
+        return self.bf16_pairs().is_none_or(|token| token.is_fast());
+        #[cfg(not(target_arch = "x86_64"))]
+        return true;
+    }
+
     /// Fastest set, unless the environment asks for a slower one; decided once in a process.
     pub fn best() -> Isa {
         static BEST: OnceLock<Isa> = OnceLock::new();
@@ -120,11 +129,9 @@ impl Isa {
     }
 
     fn chosen(wanted: &str) -> Isa {
-        let best = || match Isa::available().last().unwrap_or(Isa::PORTABLE) {
+        let best = || match Isa::available().filter(|isa| isa.pays()).last().unwrap_or(Isa::PORTABLE) {
             #[cfg(target_arch = "x86_64")]
             Isa(Set::Amx(token, _)) => Isa(Set::Amx(token, false)),
-            #[cfg(target_arch = "x86_64")]
-            Isa(Set::Avx512Bf16(token)) if !token.is_fast() => Isa(Set::Avx512(token.vectors())),
             isa => isa,
         };
         if wanted.is_empty() {
@@ -551,7 +558,7 @@ mod tests {
             assert_eq!(Isa::chosen(isa.name()), isa);
         }
         for unknown in ["mmx", ""] {
-            let (chosen, fastest) = (Isa::chosen(unknown), Isa::available().last().unwrap());
+            let (chosen, fastest) = (Isa::chosen(unknown), Isa::available().filter(|isa| isa.pays()).last().unwrap());
             assert_eq!(chosen.name(), fastest.name());
             assert!(!chosen.splits_f32(), "only where it is asked for");
             assert_eq!(fastest.splits_f32(), fastest.has_tiles());

@@ -22,7 +22,7 @@ use hipdnn_cpu_simd::isa::{Isa, Kernel, MAX_LANES, Simd};
 /// (AVX2 on Zen 3).
 const SIXTEEN: (f64, f64, f64) = (400.0, 4.5, 1.1);
 const EIGHT: (f64, f64, f64) = (300.0, 3.5, 1.0);
-/// Factor of the estimate for planes of 16 bits, which are widened and rounded on the way.
+/// Factor of the estimate for inputs whose channels are apart, if they or the output are of 16 bits.
 const SHORT: f64 = 1.35;
 
 /// Estimated cycles to put a weight into its panel.
@@ -136,9 +136,9 @@ impl DepthwisePlanes {
         let finish = if self.direct.is_some() { 0.0 } else { (lanes * (40 + height * ow / 4)) as f64 };
         let image = self.x.element.bytes() * shape.groups * shape.input[1] * width;
         let far = if image > FAR { from_far } else { 1.0 };
-        let wide = self.x.strides[1] == 1 || (self.x.element, self.y.element) == (Element::F32, Element::F32);
+        let short = self.x.strides[1] != 1 && (self.x.element, self.y.element) != (Element::F32, Element::F32);
         let rest = squares as f64 * square + border + tiles * (self.kernel_rows * line + 30.0) + finish;
-        unit + far * if wide { rest } else { SHORT * rest }
+        unit + far * if short { SHORT * rest } else { rest }
     }
 
     /// Channels of a weight panel.

@@ -74,7 +74,11 @@ impl Drop for Tiles {
 fn has_instructions() -> bool {
     const TILES: u32 = 1 << 24;
     const BF16: u32 = 1 << 22;
-    __cpuid(0).eax >= 7 && __cpuid_count(7, 0).edx & (TILES | BF16) == TILES | BF16
+    #[allow(unused_unsafe, reason = "the functions were unsafe before Rust 1.91")]
+    // SAFETY: every CPU of the architecture has the instruction.
+    unsafe {
+        __cpuid(0).eax >= 7 && __cpuid_count(7, 0).edx & (TILES | BF16) == TILES | BF16
+    }
 }
 
 /// Asks the system for the tiles' state, which threads get memory for at their first use; false if it has none to give.

@@ -14,8 +14,8 @@ impl Avx512Bf16 {
         Avx512::detect().filter(|_| is_x86_feature_detected!("avx512bf16")).map(Avx512Bf16)
     }
 
-    /// True if products of pairs are faster than those of `f32` values. AMD's CPUs begin as many of them in a cycle, twice the rate;
-    /// a Xeon (Sapphire Rapids) takes twice the time of all `f32` products, at a quarter of that rate.
+    /// True if products of pairs are faster than as many of `f32` values. AMD's CPUs (Zen 5) begin as many of these instructions in a
+    /// cycle as multiply-adds, each with twice the products; a Xeon (Sapphire Rapids) takes some four times as long for one.
     pub fn is_fast(self) -> bool {
         machine::is_amd()
     }
