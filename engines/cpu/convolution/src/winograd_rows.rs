@@ -20,6 +20,8 @@ use hipdnn_cpu_threads::Pool;
 
 /// Bytes of transformed input of a block, for each worker.
 const INPUT_BYTES: usize = 1 << 20;
+/// Bytes of transposed input of a unit.
+const STAGED_BYTES: usize = 256 << 10;
 /// Bytes of transformed weights that stay in the second-level cache.
 const WEIGHTS_BYTES: usize = 768 << 10;
 /// Bytes of transformed weights that arrive in a cycle from behind that cache: from one that the cores of a die share, as on AMD's
@@ -85,6 +87,12 @@ impl WinogradRows {
         let all = shape.batch * down * across;
         let tile_bytes = 4 * FREQUENCIES * cg.next_multiple_of(lanes);
         let block = (INPUT_BYTES * threads / tile_bytes).clamp(MAX_TILES.min(all), all);
+        // Of planes, no more neighboring tiles than those whose transposed input stays in the cache.
+        let column_bytes = size_of::<f32>() * IN * cg.next_multiple_of(lanes);
+        let near = match planes[0] {
+            true => ((STAGED_BYTES / column_bytes).saturating_sub(IN - OUT) / OUT).max(1),
+            false => block,
+        };
         let mut plan = WinogradRows {
             x: problem.x,
             y: problem.y,
@@ -97,7 +105,7 @@ impl WinogradRows {
             down,
             across,
             block,
-            inputs: block.div_ceil(2 * threads).min(8),
+            inputs: block.div_ceil(2 * threads).min(8).min(near),
             tiles: 1,
             chunk: 1,
             chunks: 1,
