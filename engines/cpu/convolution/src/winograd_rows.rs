@@ -20,6 +20,9 @@ use hipdnn_cpu_threads::Pool;
 
 /// Bytes of transformed input of a block, for each worker.
 const INPUT_BYTES: usize = 1 << 20;
+/// Bytes of an image's input and output beyond which planes come from memory, and a factor of the estimate for these.
+const LARGE_IMAGE: f64 = 8e6;
+const LARGE: f64 = 1.3;
 /// Bytes of transposed input of a unit.
 const STAGED_BYTES: usize = 256 << 10;
 /// Bytes of transformed weights that stay in the second-level cache.
@@ -82,6 +85,10 @@ impl WinogradRows {
             SHARED_BYTES.. => FROM_MEMORY,
             _ => STREAM[usize::from(!machine::is_amd())],
         };
+        // Rows of many planes are far apart in memory.
+        let bytes = |channels: usize, sizes: [usize; 3]| (size_of::<f32>() * channels * sizes[1] * sizes[2]) as f64;
+        let image = bytes(shape.in_channels, shape.input) + bytes(shape.out_channels, shape.output);
+        let far = if planes[0] && image > LARGE_IMAGE { LARGE } else { 1.0 };
         let finish = Epilogue::new(problem);
         let follow = finish.with_summand(|layout| beside(planes[1], layout))?;
         let all = shape.batch * down * across;
@@ -137,7 +144,7 @@ impl WinogradRows {
                         / threads as f64
                         + 2000.0;
                     let blocks = (all as f64 / block as f64).ceil() * shape.groups as f64;
-                    let cost = blocks * (input + unit * units.div_ceil(threads) as f64);
+                    let cost = far * blocks * (input + unit * units.div_ceil(threads) as f64);
                     if cost < plan.cost {
                         plan = WinogradRows { cost, size, tiles, chunk, chunks, ..plan };
                     }
