@@ -190,13 +190,8 @@ impl Indirect {
                 false => places as f64 * shape.taps() as f64,
             };
             let output = match (&plan.direct, plan.planar) {
-                (Some(_), _) => {
-                    if rounded {
-                        6.0 * rows as f64
-                    } else {
-                        0.0
-                    }
-                }
+                (Some(_), _) if rounded => 6.0 * rows as f64,
+                (Some(_), _) => 0.0,
                 (None, true) => 150.0,
                 (None, false) => 500.0,
             } * (tiles * vectors) as f64;

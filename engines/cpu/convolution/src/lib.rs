@@ -216,17 +216,15 @@ impl Algorithm {
                 best = (cost, Algorithm::Indirect(Box::new(indirect)));
             }
         }
-        if problem.winograd && problem.constant_weights && Winograd::applies(problem) {
-            let winograd = Winograd::new(problem, threads, isa);
-            if winograd.cost < best.0 {
-                best = (winograd.cost, Algorithm::Winograd(winograd));
+        if problem.winograd && problem.constant_weights {
+            let planes = Winograd::applies(problem).then(|| Winograd::new(problem, threads, isa));
+            if let Some(planes) = planes.filter(|planes| planes.cost < best.0) {
+                best = (planes.cost, Algorithm::Winograd(planes));
             }
-        }
-        if problem.winograd
-            && problem.constant_weights
-            && let Some(winograd) = WinogradRows::new(problem, threads, isa).filter(|winograd| winograd.cost < best.0)
-        {
-            best.1 = Algorithm::WinogradRows(Box::new(winograd));
+            let rows = WinogradRows::new(problem, threads, isa);
+            if let Some(rows) = rows.filter(|rows| rows.cost < best.0) {
+                best.1 = Algorithm::WinogradRows(Box::new(rows));
+            }
         }
         best.1
     }

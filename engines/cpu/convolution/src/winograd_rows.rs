@@ -10,10 +10,11 @@
 
 use super::band::{inside, load_lanes, store_lanes};
 use super::epilogue::{self, Epilogue, InTile};
+use super::indirect::turn;
 use super::problem::{Element, Layout, Problem, Shape};
 use super::row_tile::{self, RowAfter, RowTile};
 use super::winograd::{FREQUENCIES, IN, OUT, Winograd, transform_input, transform_output};
-use super::{Args, Send2, tile};
+use super::{Args, Send2, rounding, tile};
 use hipdnn_cpu_simd::isa::{Isa, Kernel, MAX_LANES, Simd, first};
 use hipdnn_cpu_simd::machine;
 use hipdnn_cpu_threads::Pool;
@@ -95,7 +96,7 @@ impl WinogradRows {
         let tile_bytes = 4 * FREQUENCIES * cg.next_multiple_of(lanes);
         let block = (INPUT_BYTES * threads / tile_bytes).clamp(MAX_TILES.min(all), all);
         // Of planes, no more neighboring tiles than those whose transposed input stays in the cache.
-        let column_bytes = size_of::<f32>() * IN * cg.next_multiple_of(lanes);
+        let column_bytes = size_of::<f32>() * IN * cg;
         let near = match planes[0] {
             true => ((STAGED_BYTES / column_bytes).saturating_sub(IN - OUT) / OUT).max(1),
             false => block,
@@ -194,9 +195,9 @@ impl WinogradRows {
         (OUT * self.inputs + IN - OUT).min(self.shape.input[2])
     }
 
-    /// Values of the transposed input of a unit, with room for whole vectors of columns.
+    /// Values of the transposed input of a unit.
     fn staged_len(&self) -> usize {
-        if self.planes[0] { (IN * self.staged_columns() + MAX_LANES) * self.row() } else { 0 }
+        if self.planes[0] { IN * self.staged_columns() * self.shape.group_in() } else { 0 }
     }
 
     /// Values of neighboring tiles' results that are transposed together: rows of a vector of places, each of a vector of channels.
@@ -316,8 +317,7 @@ impl Kernel for Output<'_> {
         let kg = plan.shape.group_out();
         let panels = chunk * plan.chunk..((chunk + 1) * plan.chunk).min(kg.div_ceil(width));
         let products = part.slot.wrapping_add(plan.lists_len().next_multiple_of(16));
-        let of_float = |layout: &Layout| layout.element == Element::F32;
-        let float = of_float(&plan.y) && plan.follow.summand.as_ref().is_none_or(|(_, layout)| of_float(layout));
+        let float = !rounding::is_wanted(&plan.y, &plan.follow);
         let mut panel = panels.start;
         // SAFETY: the slot has the parts' sizes; the rest is the caller's duty.
         unsafe {
@@ -391,40 +391,20 @@ impl Part<'_> {
         let (image, row, column) = self.place(tiles.start);
         let [_, height, width] = shape.input;
         let [of_image, of_channel, _, of_line, _] = plan.x.strides;
-        let (cg, padded) = (shape.group_in(), plan.row());
-        let columns = plan.staged_columns();
+        let (cg, columns) = (shape.group_in(), plan.staged_columns());
         let [top, left] = [row.saturating_sub(shape.pad_before[1]), column.saturating_sub(shape.pad_before[2])];
         let bottom = (row + IN).saturating_sub(shape.pad_before[1]).min(height);
         let right = (column + OUT * tiles.len() + IN - OUT).saturating_sub(shape.pad_before[2]).min(width);
-        let mut c = 0;
-        while c < cg {
-            let mut line = top;
-            while line < bottom {
-                let from = image * of_image + (self.group * cg + c) * of_channel + line * of_line;
-                let to = self.slot.wrapping_add((line - top) * columns * padded + c);
-                let mut place = left;
-                while place < right {
-                    let lanes = (right - place).min(S::LANES);
-                    let mut square = [s.splat(0.0); MAX_LANES];
-                    for i in 0..S::LANES {
-                        if c + i < cg {
-                            // SAFETY: columns of a row of a channel.
-                            square[i] =
-                                unsafe { load_lanes(s, plan.x.element, self.x, from + i * of_channel + place, lanes) };
-                        }
-                    }
-                    let square = s.transpose(square);
-                    for i in 0..S::LANES {
-                        // SAFETY: the slot has room for whole vectors of columns behind the last one.
-                        unsafe { s.store(to.wrapping_add((place - left + i) * padded), square[i]) };
-                    }
-                    place += S::LANES;
-                }
-                line += 1;
-            }
-            c += S::LANES;
+        let first = image * of_image + self.group * cg * of_channel + left;
+        let mut line = top;
+        while line < bottom {
+            let to = self.slot.wrapping_add((line - top) * columns * cg);
+            let sizes = [cg, right.saturating_sub(left)];
+            // SAFETY: columns of a row of the input; the slot has as many rows of as many columns.
+            unsafe { turn(s, &plan.x, self.x, first + line * of_line, 1, sizes, to) };
+            line += 1;
         }
-        let (line, column) = (columns * padded, padded);
+        let (line, column) = (columns * cg, cg);
         Image { element: Element::F32, x: self.slot.cast_const().cast(), from: 0, first: [top, left], line, column }
     }
 

@@ -271,10 +271,9 @@ impl Kernel for Unit<'_, DepthwisePlanes> {
             block: line.wrapping_add(plan.line_len()),
         };
         let convolve: TileFn<S> = function(fixed(shape), plan.places, true);
-        // SAFETY: the slot has the lists and `scratch_len(plan.height)` values behind them, of which these are the
-        // parts for no more rows; image, channels and rows are below the problem's numbers of them; the sums of tiles
-        // are computed from what `stage` has written, rows inside of the image, all of them before `store` reads them; the
-        // memory is the caller's, as `run` of [`InUnits`] asks.
+        // SAFETY: the slot has the lists and `scratch_len(plan.height)` values behind them, of which these are the parts for no more rows;
+        // coordinates are below the problem's extents; tiles read what `stage` has written, rows inside of the image, and all of their sums
+        // are there when `store` reads them; the memory is the caller's, as `run` of [`InUnits`] asks.
         unsafe {
             let lists = (plan.direct.as_ref(), S::LANES);
             plan.finish.fill_lists(lists.0, self.operands, image, channel, at.channels, self.slot, lists.1);
@@ -367,10 +366,9 @@ impl Unit<'_, DepthwisePlanes> {
         let begin = shape.pad_before[1].saturating_sub(top).min(rows);
         let end = (height + shape.pad_before[1]).saturating_sub(top).clamp(begin, rows);
         let pitch = columns * S::LANES;
-        // SAFETY: the copy has `rows` rows of `pitch` values, and left border, `count` and the rest are `columns`; rows
-        // from `begin` to `end` are rows of the input, of which `count` columns from the first on are read; where
-        // planes are transposed their columns are neighbors, and rows too if they are `dense`; `count` is at most the
-        // width, for which `line` has room.
+        // SAFETY: the copy has `rows` rows of `pitch` values; left border, `count` and the rest are `columns`. Rows from `begin` to `end` are the
+        // input's, of which `count` columns from the first on are read, at most the width, for which `line` has room; where planes are
+        // transposed their columns are neighbors, and rows too if they are `dense`.
         unsafe {
             // Rows outside of the image are not looked at.
             let first = at.staged.wrapping_add(begin * pitch);
