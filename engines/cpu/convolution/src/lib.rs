@@ -21,6 +21,7 @@ pub mod tests;
 mod tile;
 mod tiled;
 mod tiled_planes;
+mod transforms;
 mod units;
 mod wide;
 mod winograd;
@@ -60,8 +61,8 @@ enum Form {
     Panels(usize),
     /// Panels with the input channels of a tap side by side.
     TapPanels(usize),
-    /// Panels of this many output channels, for each of Winograd's frequencies.
-    Frequencies(usize),
+    /// Panels of this many output channels, for each frequency of Winograd's tiles.
+    Frequencies { side: usize, width: usize },
     /// Panels of tiles in bf16 terms.
     Tiles(pack::TileForm),
 }
@@ -256,7 +257,10 @@ impl Algorithm {
         all.extend(Stem::new(problem, threads, isa).map(Algorithm::Stem));
         all.extend(Tiled::new(problem, threads, isa).map(|plan| Algorithm::Tiled(Box::new(plan))));
         all.extend(TiledPlanes::new(problem, threads, isa).map(|plan| Algorithm::TiledPlanes(Box::new(plan))));
-        all.extend(WinogradRows::new(problem, threads, isa).map(|plan| Algorithm::WinogradRows(Box::new(plan))));
+        for tile in winograd_rows::TILES {
+            let rows = WinogradRows::of_tiles(tile, problem, threads, isa);
+            all.extend(rows.map(|plan| Algorithm::WinogradRows(Box::new(plan))));
+        }
         if Winograd::applies(problem) {
             all.push(Algorithm::Winograd(Winograd::new(problem, threads, isa)));
         }
@@ -329,8 +333,8 @@ impl ConvolutionPlan {
             Algorithm::Tiled(tiled) => Form::Tiles(tiled.form()),
             Algorithm::TiledPlanes(tiled) => Form::Tiles(tiled.form()),
             Algorithm::Wide(wide) => Form::Panels(wide.panel()),
-            Algorithm::Winograd(winograd) => Form::Frequencies(winograd.panel()),
-            Algorithm::WinogradRows(winograd) => Form::Frequencies(winograd.panel()),
+            Algorithm::Winograd(winograd) => Form::Frequencies { side: winograd::IN, width: winograd.panel() },
+            Algorithm::WinogradRows(winograd) => Form::Frequencies { side: winograd.side(), width: winograd.panel() },
         };
         let packing = Packing { form, source };
         ConvolutionPlan { problem: problem.clone(), isa, threads, algorithm, packing }
@@ -351,7 +355,7 @@ impl ConvolutionPlan {
             Algorithm::TiledPlanes(_) => "matrix tiles, planes",
             Algorithm::Wide(_) => "wide gemm",
             Algorithm::Winograd(_) => "winograd",
-            Algorithm::WinogradRows(_) => "winograd, vectors of channels",
+            Algorithm::WinogradRows(winograd) => winograd.name(),
         }
     }
 
@@ -415,7 +419,7 @@ impl ConvolutionPlan {
         match self.packing.form {
             Form::Raw => 0,
             Form::Panels(width) | Form::TapPanels(width) => self.packing.source.panels_len(width),
-            Form::Frequencies(width) => self.packing.source.frequencies_len(width),
+            Form::Frequencies { side, width } => self.packing.source.frequencies_len(side, width),
             Form::Tiles(form) => self.packing.source.tiles_len(&form),
         }
     }
@@ -446,7 +450,7 @@ impl ConvolutionPlan {
                 Form::Raw => {}
                 Form::Panels(width) => packer.terms(*width, pack::Order::Channels),
                 Form::TapPanels(width) => packer.terms(*width, pack::Order::Taps),
-                Form::Frequencies(width) => packer.frequencies(*width),
+                Form::Frequencies { side, width } => packer.frequencies(*side, *width),
                 Form::Tiles(form) => packer.tiles(form),
             }
         }

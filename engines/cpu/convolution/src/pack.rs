@@ -5,7 +5,6 @@ mod panel;
 use super::Send2;
 use super::naive::read;
 use super::problem::{Element, Layout, Problem};
-use super::winograd::FREQUENCIES;
 use hipdnn_cpu_simd::isa::{Isa, Kernel, MAX_LANES, Simd};
 use hipdnn_cpu_simd::tiles::{DEPTH, Pairs, Range, Splitting, TILE, TILE_BYTES, Values, split_halves, split_right};
 use hipdnn_cpu_threads::Pool;
@@ -103,9 +102,9 @@ impl Source {
         self.groups * self.group_out().div_ceil(form.columns * TILE) * self.tile_panel_len(form)
     }
 
-    /// Values of the frequencies of Winograd's kernel transform, for panels of `width` output channels.
-    pub(super) fn frequencies_len(&self, width: usize) -> usize {
-        self.groups * self.group_out().div_ceil(width) * width * self.sizes[1] * FREQUENCIES
+    /// Values of the frequencies of Winograd's kernel transform for tiles of `side`² inputs, for panels of `width` output channels.
+    pub(super) fn frequencies_len(&self, side: usize, width: usize) -> usize {
+        self.groups * self.group_out().div_ceil(width) * width * self.sizes[1] * side * side
     }
 }
 
@@ -133,14 +132,17 @@ impl Packer<'_> {
         self.each_panel(width, len, &|isa, panel| isa.run(Terms(panel, order)));
     }
 
-    /// Packs panels of `width` output channels of a group: for each frequency and input channel the transformed weights
-    /// of the panel's channels side by side, zero where there is none.
+    /// Packs panels of `width` output channels of a group: for each frequency of tiles of `side`² inputs, 4² or 6², and each input
+    /// channel the transformed weights of the panel's channels side by side, zero where there is none.
     ///
     /// # Safety
     /// The tensor, of 3×3 kernels, can be read; the destination takes [`Source::frequencies_len`] values.
-    pub(super) unsafe fn frequencies(&self, width: usize) {
-        let len = width * self.source.sizes[1] * FREQUENCIES;
-        self.each_panel(width, len, &|isa, panel| isa.run(Frequencies(panel)));
+    pub(super) unsafe fn frequencies(&self, side: usize, width: usize) {
+        let len = width * self.source.sizes[1] * side * side;
+        self.each_panel(width, len, &|isa, panel| match side {
+            4 => isa.run(Frequencies::<4>(panel)),
+            _ => isa.run(Frequencies::<6>(panel)),
+        });
     }
 
     /// Packs panels of tiles of output channels in bf16 terms.

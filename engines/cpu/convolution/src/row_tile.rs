@@ -7,7 +7,7 @@ use hipdnn_cpu_simd::isa::{Kernel, Simd, first};
 /// Maximum number of places of a tile.
 pub(super) const MAX_ROWS: usize = 14;
 /// Prefetch distance for weights, in steps of the sum.
-const AHEAD: usize = 16;
+const AHEAD: usize = 64;
 
 /// Arguments of a tile: `sum over t, c of rows[t][place][c] · b[t][c][channel]`.
 pub(super) struct RowTile<'a> {

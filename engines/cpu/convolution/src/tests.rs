@@ -314,18 +314,26 @@ fn check(case: &Case, ways: &[Way<'_>], seed: u64) -> BTreeSet<&'static str> {
     let others: Vec<Dense> = operands.iter_mut().map(Tensor::dense).collect();
     let pointers: Vec<*const u8> = operands.iter().map(|operand| operand.memory.data.cast_const()).collect();
     let sums: Vec<(f64, f64)> = places(problem.y_sizes()).map(|at| reference(shape, &dense_x, &dense_w, at)).collect();
-    // Outputs and bounds by whether the algorithm is Winograd's: the same for all plans.
-    let bounds = |is_winograd: bool| {
-        let mut magnitudes = Magnitudes::default();
-        let n = if is_winograd { shape.group_in() as f64 + 20.0 } else { shape.depth() as f64 + 2.0 };
+    // Outputs and bounds by the magnitudes that roundings are relative to: the same for all plans.
+    let bounds = |n: usize, of: &mut dyn FnMut([usize; 5], f64) -> f64| {
+        let n = n as f64;
         let gamma = n * UNIT / (1.0 - n * UNIT);
         let each = places(problem.y_sizes()).zip(&sums).map(|(at, (sum, magnitude))| {
-            let magnitude = if is_winograd { magnitudes.of(shape, &dense_x, &dense_w, at) } else { *magnitude };
+            let magnitude = of(at, *magnitude);
             follow(case, &others, at, *sum, magnitude, gamma)
         });
         each.collect::<Vec<(f64, f64)>>()
     };
-    let (direct, winograd) = (LazyCell::new(|| bounds(false)), LazyCell::new(|| bounds(true)));
+    let transformed = shape.group_in() + 20;
+    let direct = LazyCell::new(|| bounds(shape.depth() + 2, &mut |_, magnitude| magnitude));
+    let winograd4 = LazyCell::new(|| {
+        let mut magnitudes = Magnitudes::new(&A4, &B4, &transforms::G4);
+        bounds(transformed, &mut |at, _| magnitudes.of(shape, &dense_x, &dense_w, at))
+    });
+    let winograd2 = LazyCell::new(|| {
+        let mut magnitudes = Magnitudes::new(&A2, &B2, &transforms::G2);
+        bounds(transformed, &mut |at, _| magnitudes.of(shape, &dense_x, &dense_w, at))
+    });
     let mut names = BTreeSet::new();
     for (way, plan) in ways.iter().flat_map(|way| {
         let problem = Problem { constant_weights: way.constant, winograd: way.winograd, ..problem.clone() };
@@ -362,7 +370,11 @@ fn check(case: &Case, ways: &[Way<'_>], seed: u64) -> BTreeSet<&'static str> {
         };
         // SAFETY: the tensors are as the problem says, and nobody else has them.
         unsafe { plan.run(way.pool, &args) };
-        let bounds = if plan.algorithm().starts_with("winograd") { &*winograd } else { &*direct };
+        let bounds = match plan.algorithm() {
+            "winograd of 2×2, vectors of channels" => &*winograd2,
+            "winograd" | "winograd, vectors of channels" => &*winograd4,
+            _ => &*direct,
+        };
         for (at, (want, error)) in places(problem.y_sizes()).zip(bounds) {
             let got = y.get(at);
             assert!((got - want).abs() <= *error, "{name}: {got} for {want} ± {error:e} at {at:?}");
@@ -441,24 +453,31 @@ fn reference(shape: &Shape, x: &Dense, w: &Dense, [n, k, z, p, q]: [usize; 5]) -
     (sum, magnitude)
 }
 
-/// Magnitudes that the roundings of Winograd's algorithm are relative to: its formula with the absolute values of all
-/// matrices and data. An output passes at most ten roundings in the input transform, one in the kernel's, one for each
-/// channel of the product, and nine in the output transform.
-#[derive(Default)]
-struct Magnitudes {
+/// Magnitudes that the roundings of Winograd's algorithm, with tiles of M×M outputs and N×N inputs, are relative to: its formula with
+/// the absolute values of all matrices and data. An output passes at most ten roundings in the input transform, one in the kernel's,
+/// one for each channel of the product, and nine in the output transform.
+struct Magnitudes<'a, const M: usize, const N: usize> {
+    a: &'a [[f64; N]; M],
+    b: &'a [[f64; N]; N],
+    g: &'a [[f64; 3]; N],
     /// |Bᵀ||d||B| by (image, channel, tile row, tile column).
-    inputs: HashMap<[usize; 4], [[f64; 6]; 6]>,
+    inputs: HashMap<[usize; 4], [[f64; N]; N]>,
     /// |G||g||Gᵀ| by (output channel, input channel).
-    kernels: HashMap<[usize; 2], [[f64; 6]; 6]>,
+    kernels: HashMap<[usize; 2], [[f64; N]; N]>,
 }
 
-const A: [[f64; 6]; 4] = [
+/// |Aᵀ| and |Bᵀ| of F(2×2, 3×3).
+const A2: [[f64; 4]; 2] = [[1.0, 1.0, 1.0, 0.0], [0.0, 1.0, 1.0, 1.0]];
+const B2: [[f64; 4]; 4] = [[1.0, 0.0, 1.0, 0.0], [0.0, 1.0, 1.0, 0.0], [0.0, 1.0, 1.0, 0.0], [0.0, 1.0, 0.0, 1.0]];
+
+/// |Aᵀ| and |Bᵀ| of F(4×4, 3×3).
+const A4: [[f64; 6]; 4] = [
     [1.0, 1.0, 1.0, 1.0, 1.0, 0.0],
     [0.0, 1.0, 1.0, 2.0, 2.0, 0.0],
     [0.0, 1.0, 1.0, 4.0, 4.0, 0.0],
     [0.0, 1.0, 1.0, 8.0, 8.0, 1.0],
 ];
-const B: [[f64; 6]; 6] = [
+const B4: [[f64; 6]; 6] = [
     [4.0, 0.0, 5.0, 0.0, 1.0, 0.0],
     [0.0, 4.0, 4.0, 1.0, 1.0, 0.0],
     [0.0, 4.0, 4.0, 1.0, 1.0, 0.0],
@@ -467,34 +486,38 @@ const B: [[f64; 6]; 6] = [
     [0.0, 4.0, 0.0, 5.0, 0.0, 1.0],
 ];
 
-/// `|l| |m| |r|ᵀ`
-fn absolute<const N: usize>(l: [[f64; N]; 6], m: [[f64; N]; N], r: [[f64; N]; 6]) -> [[f64; 6]; 6] {
-    let mut out = [[0.0; 6]; 6];
-    for (f, l) in l.iter().enumerate() {
-        for (e, r) in r.iter().enumerate() {
-            for (l, row) in l.iter().zip(m) {
-                out[f][e] += l.abs() * row.iter().zip(r).map(|(m, r)| m.abs() * r.abs()).sum::<f64>();
+/// `|l| |m| |l|ᵀ`
+fn absolute<const N: usize, const D: usize>(l: &[[f64; D]; N], m: [[f64; D]; D]) -> [[f64; N]; N] {
+    let mut out = [[0.0; N]; N];
+    for (f, left) in l.iter().enumerate() {
+        for (e, right) in l.iter().enumerate() {
+            for (left, row) in left.iter().zip(m) {
+                out[f][e] += left.abs() * row.iter().zip(right).map(|(m, r)| m.abs() * r.abs()).sum::<f64>();
             }
         }
     }
     out
 }
 
-impl Magnitudes {
+impl<'a, const M: usize, const N: usize> Magnitudes<'a, M, N> {
+    fn new(a: &'a [[f64; N]; M], b: &'a [[f64; N]; N], g: &'a [[f64; 3]; N]) -> Magnitudes<'a, M, N> {
+        Magnitudes { a, b, g, inputs: HashMap::new(), kernels: HashMap::new() }
+    }
+
     fn of(&mut self, shape: &Shape, x: &Dense, w: &Dense, [n, k, _, p, q]: [usize; 5]) -> f64 {
         let first = k / shape.group_out() * shape.group_in();
         let mut magnitude = 0.0;
         for c in 0..shape.group_in() {
             // Of a phase: its rows and columns are the dilation apart, and so are those of its tiles.
             let [_, by_row, by_column] = shape.dilation;
-            let (tile_row, tile_column) = (p / by_row / 4, q / by_column / 4);
+            let (tile_row, tile_column) = (p / by_row / M, q / by_column / M);
             let key = [n, first + c, tile_row * by_row + p % by_row, tile_column * by_column + q % by_column];
             let input = self.inputs.entry(key).or_insert_with(|| {
-                let mut d = [[0f64; 6]; 6];
+                let mut d = [[0f64; N]; N];
                 for (i, row) in d.iter_mut().enumerate() {
                     for (j, value) in row.iter_mut().enumerate() {
-                        let line = (tile_row * 4 + i) * by_row + p % by_row;
-                        let column = (tile_column * 4 + j) * by_column + q % by_column;
+                        let line = (tile_row * M + i) * by_row + p % by_row;
+                        let column = (tile_column * M + j) * by_column + q % by_column;
                         let line = line.wrapping_sub(shape.pad_before[1]);
                         let column = column.wrapping_sub(shape.pad_before[2]);
                         if line < shape.input[1] && column < shape.input[2] {
@@ -502,7 +525,7 @@ impl Magnitudes {
                         }
                     }
                 }
-                absolute(B, d, B)
+                absolute(self.b, d)
             });
             let kernel = self.kernels.entry([k, c]).or_insert_with(|| {
                 let g = std::array::from_fn(|r| {
@@ -511,11 +534,12 @@ impl Magnitudes {
                         w.get([k, c, 0, r, s])
                     })
                 });
-                absolute(winograd::G, g, winograd::G)
+                absolute(self.g, g)
             });
-            for f in 0..6 {
-                for e in 0..6 {
-                    magnitude += A[p / by_row % 4][f] * A[q / by_column % 4][e] * input[f][e] * kernel[f][e];
+            for f in 0..N {
+                for e in 0..N {
+                    let outer = self.a[p / by_row % M][f] * self.a[q / by_column % M][e];
+                    magnitude += outer * input[f][e] * kernel[f][e];
                 }
             }
         }
@@ -661,6 +685,7 @@ fn every_kind_of_shape() {
         "stem",
         "wide gemm",
         "winograd",
+        "winograd of 2×2, vectors of channels",
         "winograd, vectors of channels",
     ];
     assert_eq!(Vec::from_iter(names), all);
@@ -879,7 +904,9 @@ fn winograd_of_planes() {
                 let names = check(&case, &on_every_isa(&pool, true, true), (100 * i + 10 * j + k) as u64);
                 // A summand lies as the output does, or the epilogue is not computed in registers.
                 let served = chain.is_empty() || matches!(y, Order::Packed | Order::Sliced);
-                assert_eq!(names.contains("winograd, vectors of channels"), served, "{shape:?}, {x:?}, {y:?}");
+                for name in ["winograd of 2×2, vectors of channels", "winograd, vectors of channels"] {
+                    assert_eq!(names.contains(name), served, "{name}: {shape:?}, {x:?}, {y:?}");
+                }
             }
         }
     }

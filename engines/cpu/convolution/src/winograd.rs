@@ -1,10 +1,8 @@
 //! Winograd's F(4×4, 3×3): for 3×3 kernels of stride 1, 36 products where the plain sum has 144.
 //!
-//! With the matrices of Lavin and Gray (arXiv:1509.09308) an output tile of 4×4 is `Aᵀ[(G g Gᵀ) ⊙ (Bᵀ d B)]A` of the kernel
-//! `g` and the 6×6 input tile `d`; summed over input channels the middle is 36 matrix products, one for each frequency. A
-//! unit of work is a band of tile rows of an image and group, for some of the output channels: its input is transformed into
-//! V[frequency][panel][channel][place], then, for each panel of output channels, 36 products go to a scratch panel and from
-//! there through the output transform to the output.
+//! The formula is that of [`super::transforms`]. A unit of work is a band of tile rows of an image and group, for some of the output
+//! channels: its input is transformed into V[frequency][panel][channel][place], then, for each panel of output channels, 36 products
+//! go to a scratch panel and from there through the output transform to the output.
 //!
 //! With dilations the kernel meets each phase of the image's rows and columns by itself: every phase is a convolution without
 //! dilation, whose units copy every `dilation`th row and column.
@@ -15,88 +13,23 @@ use super::band::{PhaseColumns, copy, inside, load_some, zero};
 use super::epilogue::{Block, Epilogue};
 use super::problem::{Element, Layout, Problem, Shape};
 use super::tile::{self, MAX_VECTORS, Tile, TileFn};
+use super::transforms::{transform_input, transform_output};
 use super::units::{InUnits, Unit};
 use hipdnn_cpu_simd::isa::{Isa, Kernel, MAX_LANES, Pick, Simd, first};
 
 /// Outputs of a tile, per axis.
-pub(super) const OUT: usize = 4;
+const OUT: usize = 4;
 /// Inputs of a tile, per axis.
 pub(super) const IN: usize = 6;
-pub(super) const FREQUENCIES: usize = IN * IN;
+const FREQUENCIES: usize = IN * IN;
 
 /// Bytes of transformed input that stay in the second-level cache.
 const INPUT_BYTES: usize = 768 << 10;
 /// Bytes of transformed weights that stay in that cache.
 const WEIGHTS_BYTES: usize = 768 << 10;
+/// Factor of the estimate, a fit to measured times.
+const FIT: f64 = 1.2;
 const SLACK: usize = 3 * MAX_LANES;
-
-/// Kernel transform.
-pub(super) const G: [[f64; 3]; IN] = [
-    [1.0 / 4.0, 0.0, 0.0],
-    [-1.0 / 6.0, -1.0 / 6.0, -1.0 / 6.0],
-    [-1.0 / 6.0, 1.0 / 6.0, -1.0 / 6.0],
-    [1.0 / 24.0, 1.0 / 12.0, 1.0 / 6.0],
-    [1.0 / 24.0, -1.0 / 12.0, 1.0 / 6.0],
-    [0.0, 0.0, 1.0],
-];
-
-/// Frequencies of kernels, row by row, rounded once: of one in each lane, whose taps are given row by row.
-#[inline(always)]
-pub(super) fn transform_kernels<const L: usize>(kernels: &[[f64; L]; 9]) -> [[f32; L]; FREQUENCIES] {
-    // Rows of a kernel by columns of frequencies.
-    let mut half = [[0f64; L]; 3 * IN];
-    for row in 0..3 {
-        for column in 0..IN {
-            let g = G[column];
-            for lane in 0..L {
-                let [a, b, c] = [kernels[3 * row][lane], kernels[3 * row + 1][lane], kernels[3 * row + 2][lane]];
-                half[row * IN + column][lane] = a * g[0] + b * g[1] + c * g[2];
-            }
-        }
-    }
-    let mut frequencies = [[0f32; L]; FREQUENCIES];
-    for row in 0..IN {
-        for column in 0..IN {
-            let g = G[row];
-            for lane in 0..L {
-                let [a, b, c] = [half[column][lane], half[IN + column][lane], half[2 * IN + column][lane]];
-                frequencies[row * IN + column][lane] = (g[0] * a + g[1] * b + g[2] * c) as f32;
-            }
-        }
-    }
-    frequencies
-}
-
-/// Input transform: `Bᵀ` of six values.
-#[inline(always)]
-pub(super) fn transform_input<S: Simd>(s: S, d: [S::V; IN]) -> [S::V; IN] {
-    let even = s.fma(s.splat(-4.0), d[2], d[4]);
-    let odd = s.fma(s.splat(-4.0), d[1], d[3]);
-    let even2 = s.sub(d[4], d[2]);
-    let difference = s.sub(d[3], d[1]);
-    let odd2 = s.add(difference, difference);
-    [
-        s.fma(s.splat(4.0), d[0], s.fma(s.splat(-5.0), d[2], d[4])),
-        s.add(even, odd),
-        s.sub(even, odd),
-        s.add(even2, odd2),
-        s.sub(even2, odd2),
-        s.fma(s.splat(4.0), d[1], s.fma(s.splat(-5.0), d[3], d[5])),
-    ]
-}
-
-/// Output transform: `Aᵀ` of six values.
-#[inline(always)]
-pub(super) fn transform_output<S: Simd>(s: S, m: [S::V; IN]) -> [S::V; OUT] {
-    let (sum1, difference1) = (s.add(m[1], m[2]), s.sub(m[1], m[2]));
-    let (sum2, difference2) = (s.add(m[3], m[4]), s.sub(m[3], m[4]));
-    [
-        s.add(m[0], s.add(sum1, sum2)),
-        s.fma(s.splat(2.0), difference2, difference1),
-        s.fma(s.splat(4.0), sum2, sum1),
-        s.add(s.fma(s.splat(8.0), difference2, difference1), m[5]),
-    ]
-}
 
 #[derive(Debug)]
 pub(super) struct Winograd {
@@ -196,7 +129,7 @@ impl Winograd {
                     let stream = if chunks as f64 * weights > WEIGHTS_BYTES as f64 { weights / 7.0 } else { 0.0 };
                     let unit = 500.0 + input + output + products.max(stream) + 0.3 * products.min(stream);
                     let units = shape.batch * shape.groups * phases(shape) * bands * chunks;
-                    let cost = unit * units.div_ceil(threads) as f64;
+                    let cost = FIT * unit * units.div_ceil(threads) as f64;
                     if cost < plan.cost {
                         plan = Winograd { cost, size: *size, height, bands, chunk, chunks, ..plan };
                     }
@@ -530,13 +463,13 @@ impl Unit<'_, Winograd> {
                     for row in 0..IN {
                         values[row] = s.load(from.add((row * IN + column) * stride));
                     }
-                    let values = transform_output(s, values);
+                    let values: [S::V; OUT] = transform_output(s, values);
                     for row in 0..OUT {
                         half[row][column] = values[row];
                     }
                 }
                 for row in 0..OUT {
-                    let mut columns = transform_output(s, half[row]);
+                    let mut columns: [S::V; OUT] = transform_output(s, half[row]);
                     for column in 0..OUT {
                         columns[column] = s.min(high, s.max(low, s.add(columns[column], bias)));
                     }

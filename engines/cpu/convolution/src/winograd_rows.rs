@@ -1,6 +1,6 @@
-//! Winograd's F(4×4, 3×3) with vectors of channels in every transform.
+//! Winograd's F(4×4, 3×3) and F(2×2, 3×3) with vectors of channels in every transform.
 //!
-//! The formula is that of [`super::winograd`]. Tiles of all images are numbered through, and blocks of them go through two
+//! The formula is that of [`super::transforms`]. Tiles of all images are numbered through, and blocks of them go through two
 //! parallel loops: the first transforms the input into V[frequency][tile][channel], which all workers share; in the second a
 //! unit multiplies some of the tiles with some panels of output channels, frequency by frequency, and transforms the products
 //! into the output. Where the channels of the input are apart, a unit transposes what its tiles look at; where those of the output are,
@@ -13,7 +13,8 @@ use super::epilogue::{self, Epilogue, InTile};
 use super::indirect::turn;
 use super::problem::{Element, Layout, Problem, Shape};
 use super::row_tile::{self, RowAfter, RowTile};
-use super::winograd::{FREQUENCIES, IN, OUT, Winograd, transform_input, transform_output};
+use super::transforms::{KERNEL, transform_input, transform_output};
+use super::winograd::Winograd;
 use super::{Args, Send2, rounding, tile};
 use hipdnn_cpu_simd::isa::{Isa, Kernel, MAX_LANES, Simd, first};
 use hipdnn_cpu_simd::machine;
@@ -21,19 +22,23 @@ use hipdnn_cpu_threads::Pool;
 
 /// Bytes of transformed input of a block, for each worker.
 const INPUT_BYTES: usize = 1 << 20;
-/// Bytes of an image's input and output beyond which planes come from memory, and a factor of the estimate for these.
+/// Factor of the estimate for inputs of planes.
+const PLANES: f64 = 1.1;
+/// Bytes of an image's input and output beyond which planes come from memory, and another factor for these.
 const LARGE_IMAGE: f64 = 8e6;
 const LARGE: f64 = 1.3;
 /// Bytes of transposed input of a unit.
 const STAGED_BYTES: usize = 256 << 10;
 /// Bytes of transformed weights that stay in the second-level cache.
 const WEIGHTS_BYTES: usize = 768 << 10;
-/// Bytes of transformed weights that arrive in a cycle from behind that cache: from one that the cores of a die share, as on AMD's
-/// CPUs, and from one across a mesh.
-const STREAM: [f64; 2] = [20.0, 5.0];
-/// The same from memory, and bytes beyond which weights are expected to be there.
-const FROM_MEMORY: f64 = 5.0;
-const SHARED_BYTES: usize = 24 << 20;
+/// Bytes of transformed weights that arrive in a cycle from behind that cache, for up to a number of bytes of all of them: on AMD's
+/// CPUs, where the cores of a die share a cache that has room for some; and across a mesh.
+const STREAM_DIE: [(usize, f64); 3] = [(12 << 20, 24.0), (24 << 20, 12.0), (usize::MAX, 9.0)];
+const STREAM_MESH: [(usize, f64); 1] = [(usize::MAX, 5.0)];
+/// Outputs of a tile, per axis.
+pub(super) const TILES: [usize; 2] = [2, 4];
+/// Part of a 4×4 tile's cycles of transforms that those of a 2×2 tile take.
+const SMALL: f64 = 0.4;
 /// Maximum number of tiles of a unit.
 const MAX_TILES: usize = 56;
 
@@ -48,6 +53,8 @@ pub(super) struct WinogradRows {
     finish: Epilogue,
     follow: InTile,
     steps: Vec<tile::Step>,
+    /// Outputs of a tile, per axis: 2 or 4.
+    tile: usize,
     /// Maximum microkernel tile of the products: places and vectors.
     size: (usize, usize),
     /// Number of tiles of an image, down and across.
@@ -70,6 +77,15 @@ impl WinogradRows {
     /// Makes the plan for a problem, if the algorithm serves it: channels or columns lie side by side in the input, and either in the
     /// output and its summand.
     pub(super) fn new(problem: &Problem, threads: usize, isa: Isa) -> Option<WinogradRows> {
+        let [small, large] = TILES.map(|tile| WinogradRows::of_tiles(tile, problem, threads, isa));
+        let (small, large) = (small?, large?);
+        Some(if small.cost < large.cost { small } else { large })
+    }
+
+    /// Makes the plan with tiles of `tile`² outputs.
+    pub(super) fn of_tiles(tile: usize, problem: &Problem, threads: usize, isa: Isa) -> Option<WinogradRows> {
+        let side = tile + KERNEL - 1;
+        let frequencies = side * side;
         let shape = &problem.shape;
         let is_dilated = shape.dilation[1..] != [1, 1];
         let planes = [&problem.x, &problem.y].map(|layout| layout.strides[1] != 1);
@@ -79,26 +95,28 @@ impl WinogradRows {
             return None;
         }
         let lanes = isa.lanes();
-        let (down, across) = (shape.output[1].div_ceil(OUT), shape.output[2].div_ceil(OUT));
+        let (down, across) = (shape.output[1].div_ceil(tile), shape.output[2].div_ceil(tile));
         let (cg, kg) = (shape.group_in(), shape.group_out());
-        let all_weights = size_of::<f32>() * FREQUENCIES * shape.groups * cg * kg;
-        let rate = match all_weights {
-            SHARED_BYTES.. => FROM_MEMORY,
-            _ => STREAM[usize::from(!machine::is_amd())],
-        };
-        // Rows of many planes are far apart in memory.
+        let all_weights = size_of::<f32>() * frequencies * shape.groups * cg * kg;
+        let rates: &[(usize, f64)] = if machine::is_amd() { &STREAM_DIE } else { &STREAM_MESH };
+        let (_, rate) = rates.iter().find(|(bytes, _)| all_weights <= *bytes)?;
+        // Rows of many planes are far apart in memory. Both factors are fits to measured times.
         let bytes = |channels: usize, sizes: [usize; 3]| (size_of::<f32>() * channels * sizes[1] * sizes[2]) as f64;
         let image = bytes(shape.in_channels, shape.input) + bytes(shape.out_channels, shape.output);
-        let far = if planes[0] && image > LARGE_IMAGE { LARGE } else { 1.0 };
+        let far = match planes[0] {
+            true if image > LARGE_IMAGE => PLANES * LARGE,
+            true => PLANES,
+            false => 1.0,
+        };
         let finish = Epilogue::new(problem);
         let follow = finish.with_summand(|layout| beside(planes[1], layout))?;
         let all = shape.batch * down * across;
-        let tile_bytes = 4 * FREQUENCIES * cg.next_multiple_of(lanes);
+        let tile_bytes = 4 * frequencies * cg.next_multiple_of(lanes);
         let block = (INPUT_BYTES * threads / tile_bytes).clamp(MAX_TILES.min(all), all);
         // Of planes, no more neighboring tiles than those whose transposed input stays in the cache.
-        let column_bytes = size_of::<f32>() * IN * cg;
+        let column_bytes = size_of::<f32>() * side * cg;
         let near = match planes[0] {
-            true => ((STAGED_BYTES / column_bytes).saturating_sub(IN - OUT) / OUT).max(1),
+            true => ((STAGED_BYTES / column_bytes).saturating_sub(side - tile) / tile).max(1),
             false => block,
         };
         let mut plan = WinogradRows {
@@ -109,6 +127,7 @@ impl WinogradRows {
             finish,
             follow,
             steps: Vec::new(),
+            tile,
             size: (1, 1),
             down,
             across,
@@ -120,6 +139,8 @@ impl WinogradRows {
             cost: f64::INFINITY,
             shape: shape.clone(),
         };
+        // Of the cycles of a tile of 4×4's transforms.
+        let part = if tile == 2 { SMALL } else { 1.0 };
         for size in row_tile::sizes(lanes) {
             let (rows, vectors) = size;
             let panels = kg.div_ceil(vectors * lanes);
@@ -131,21 +152,27 @@ impl WinogradRows {
                     }
                     let chunk = panels.div_ceil(chunks);
                     let chunks = panels.div_ceil(chunk);
-                    let step = |rows: usize| ((rows * vectors) as f64 / 2.0).max(4.0) + 0.3;
+                    let step = |rows: usize| {
+                        let (sums, loads) = ((rows * vectors) as f64, (rows + vectors) as f64);
+                        (sums / 2.0).max(loads / 2.0).max(4.0) + 0.3
+                    };
                     let rest = tiles - (tiles - 1) / rows * rows;
                     let sum = cg as f64 * (((tiles - 1) / rows) as f64 * step(rows) + step(rest));
                     let call = tiles.div_ceil(rows) as f64 * (40.0 + (rows * vectors) as f64 * 1.5);
-                    let products = (FREQUENCIES * chunk) as f64 * (sum + call);
-                    let output = (tiles * chunk * vectors) as f64 * if planes[1] { 240.0 } else { 170.0 };
-                    let weights = (FREQUENCIES * chunk * vectors * lanes * cg * 4) as f64;
+                    let products = (frequencies * chunk) as f64 * (sum + call);
+                    let output = (tiles * chunk * vectors) as f64 * part * if planes[1] { 240.0 } else { 170.0 };
+                    let weights = (frequencies * chunk * vectors * lanes * cg * 4) as f64;
                     let stream = if chunks as f64 * weights > WEIGHTS_BYTES as f64 { weights / rate } else { 0.0 };
                     let unit = 800.0 + output + products.max(stream) + 0.3 * products.min(stream);
-                    let units = block.div_ceil(tiles) * chunks;
-                    let input = (block * cg.div_ceil(lanes)) as f64 * if planes[0] { 270.0 } else { 190.0 }
-                        / threads as f64
-                        + 2000.0;
-                    let blocks = (all as f64 / block as f64).ceil() * shape.groups as f64;
-                    let cost = far * blocks * (input + unit * units.div_ceil(threads) as f64);
+                    let of_block = |tiles_of_block: usize| {
+                        let units = tiles_of_block.div_ceil(tiles) * chunks;
+                        let vectors = tiles_of_block * cg.div_ceil(lanes);
+                        let input = vectors as f64 * part * if planes[0] { 270.0 } else { 190.0 } / threads as f64;
+                        2000.0 + input + unit * units.div_ceil(threads) as f64
+                    };
+                    let rest = if all.is_multiple_of(block) { 0.0 } else { of_block(all % block) };
+                    let of_group = (all / block) as f64 * of_block(block) + rest;
+                    let cost = far * shape.groups as f64 * of_group;
                     if cost < plan.cost {
                         plan = WinogradRows { cost, size, tiles, chunk, chunks, ..plan };
                     }
@@ -154,6 +181,24 @@ impl WinogradRows {
         }
         plan.steps = epilogue::steps(Some(&plan.follow), plan.list_len());
         Some(plan)
+    }
+
+    /// Name of the algorithm.
+    pub(super) fn name(&self) -> &'static str {
+        match self.tile {
+            2 => "winograd of 2×2, vectors of channels",
+            _ => "winograd, vectors of channels",
+        }
+    }
+
+    /// Inputs of a tile, per axis.
+    pub(super) fn side(&self) -> usize {
+        self.tile + KERNEL - 1
+    }
+
+    /// Number of frequencies.
+    fn frequencies(&self) -> usize {
+        self.side() * self.side()
     }
 
     /// Output channels of a weight panel.
@@ -173,7 +218,7 @@ impl WinogradRows {
 
     /// Scratch that the workers share, in `f32` values.
     pub(super) fn shared(&self) -> usize {
-        FREQUENCIES * self.frequency()
+        self.frequencies() * self.frequency()
     }
 
     /// Values of a per-channel list of a unit.
@@ -192,22 +237,22 @@ impl WinogradRows {
 
     /// Columns of the input that a unit's tiles look at.
     fn staged_columns(&self) -> usize {
-        (OUT * self.inputs + IN - OUT).min(self.shape.input[2])
+        (self.tile * self.inputs + KERNEL - 1).min(self.shape.input[2])
     }
 
     /// Values of the transposed input of a unit.
     fn staged_len(&self) -> usize {
-        if self.planes[0] { IN * self.staged_columns() * self.shape.group_in() } else { 0 }
+        if self.planes[0] { self.side() * self.staged_columns() * self.shape.group_in() } else { 0 }
     }
 
     /// Values of neighboring tiles' results that are transposed together: rows of a vector of places, each of a vector of channels.
     fn square_len(&self) -> usize {
-        if self.planes[1] { OUT * self.isa.lanes() * self.isa.lanes() } else { 0 }
+        if self.planes[1] { self.tile * self.isa.lanes() * self.isa.lanes() } else { 0 }
     }
 
     /// Scratch of a worker, in `f32` values: that of a unit of either loop.
     pub(super) fn slot(&self) -> usize {
-        let output = self.lists_len().next_multiple_of(16) + FREQUENCIES * self.product() + self.square_len();
+        let output = self.lists_len().next_multiple_of(16) + self.frequencies() * self.product() + self.square_len();
         output.max(self.staged_len())
     }
 
@@ -240,11 +285,15 @@ impl WinogradRows {
                     group,
                     block: block.clone(),
                 };
-                pool.run_indexed(block.len().div_ceil(self.inputs), workers, &|worker, unit| {
-                    self.isa.run(Input(part(worker), unit));
+                pool.run_indexed(block.len().div_ceil(self.inputs), workers, &|worker, unit| match self.tile {
+                    2 => self.isa.run(Input::<2, 4>(part(worker), unit)),
+                    _ => self.isa.run(Input::<4, 6>(part(worker), unit)),
                 });
-                pool.run_indexed(block.len().div_ceil(self.tiles) * self.chunks, workers, &|worker, unit| {
-                    self.isa.run(Output(part(worker), unit));
+                pool.run_indexed(block.len().div_ceil(self.tiles) * self.chunks, workers, &|worker, unit| match self
+                    .tile
+                {
+                    2 => self.isa.run(Output::<2, 4>(part(worker), unit)),
+                    _ => self.isa.run(Output::<4, 6>(part(worker), unit)),
                 });
             }
         }
@@ -265,10 +314,10 @@ struct Part<'a> {
     block: std::ops::Range<usize>,
 }
 
-/// A unit of the first loop.
-struct Input<'a>(Part<'a>, usize);
+/// A unit of the first loop, for tiles of M×M outputs and N×N inputs.
+struct Input<'a, const M: usize, const N: usize>(Part<'a>, usize);
 
-impl Kernel for Input<'_> {
+impl<const M: usize, const N: usize> Kernel for Input<'_, M, N> {
     type Output = ();
 
     #[inline(always)]
@@ -289,9 +338,9 @@ impl Kernel for Input<'_> {
                 };
                 while tile < row_end {
                     match (&staged, plan.x.element) {
-                        (None, Element::F32) => part.transform::<S, true>(s, tile, &part.image(tile)),
-                        (None, _) => part.transform::<S, false>(s, tile, &part.image(tile)),
-                        (Some(staged), _) => part.transform::<S, true>(s, tile, staged),
+                        (None, Element::F32) => part.transform::<S, M, N, true>(s, tile, &part.image(tile)),
+                        (None, _) => part.transform::<S, M, N, false>(s, tile, &part.image(tile)),
+                        (Some(staged), _) => part.transform::<S, M, N, true>(s, tile, staged),
                     }
                     tile += 1;
                 }
@@ -300,10 +349,10 @@ impl Kernel for Input<'_> {
     }
 }
 
-/// A unit of the second loop.
-struct Output<'a>(Part<'a>, usize);
+/// A unit of the second loop, for tiles of M×M outputs and N×N inputs.
+struct Output<'a, const M: usize, const N: usize>(Part<'a>, usize);
 
-impl Kernel for Output<'_> {
+impl<const M: usize, const N: usize> Kernel for Output<'_, M, N> {
     type Output = ();
 
     #[inline(always)]
@@ -333,7 +382,7 @@ impl Kernel for Output<'_> {
                         image = of;
                     }
                     let neighbors = match plan.planes[1] {
-                        true => (S::LANES / OUT).min(tiles.end - tile).min(plan.across - tile % plan.across),
+                        true => (S::LANES / M).min(tiles.end - tile).min(plan.across - tile % plan.across),
                         false => 1,
                     };
                     for vector in 0..plan.size.1 {
@@ -343,11 +392,13 @@ impl Kernel for Output<'_> {
                             let from = products.wrapping_add((tile - tiles.start) * width + lane);
                             let list = list.wrapping_add(lane);
                             match (plan.planes[1], float) {
-                                (false, true) => part.output::<S, true>(s, tile, channel, from, list),
-                                (false, false) => part.output::<S, false>(s, tile, channel, from, list),
-                                (true, true) => part.output_planes::<S, true>(s, tile, neighbors, channel, from, list),
+                                (false, true) => part.output::<S, M, N, true>(s, tile, channel, from, list),
+                                (false, false) => part.output::<S, M, N, false>(s, tile, channel, from, list),
+                                (true, true) => {
+                                    part.output_planes::<S, M, N, true>(s, tile, neighbors, channel, from, list)
+                                }
                                 (true, false) => {
-                                    part.output_planes::<S, false>(s, tile, neighbors, channel, from, list)
+                                    part.output_planes::<S, M, N, false>(s, tile, neighbors, channel, from, list)
                                 }
                             }
                         }
@@ -366,7 +417,7 @@ impl Part<'_> {
     fn place(&self, tile: usize) -> (usize, usize, usize) {
         let plan = self.plan;
         let (image, tile) = (tile / (plan.down * plan.across), tile % (plan.down * plan.across));
-        (image, tile / plan.across * OUT, tile % plan.across * OUT)
+        (image, tile / plan.across * plan.tile, tile % plan.across * plan.tile)
     }
 
     /// The input, as tiles of an image look at it.
@@ -393,8 +444,8 @@ impl Part<'_> {
         let [of_image, of_channel, _, of_line, _] = plan.x.strides;
         let (cg, columns) = (shape.group_in(), plan.staged_columns());
         let [top, left] = [row.saturating_sub(shape.pad_before[1]), column.saturating_sub(shape.pad_before[2])];
-        let bottom = (row + IN).saturating_sub(shape.pad_before[1]).min(height);
-        let right = (column + OUT * tiles.len() + IN - OUT).saturating_sub(shape.pad_before[2]).min(width);
+        let bottom = (row + plan.side()).saturating_sub(shape.pad_before[1]).min(height);
+        let right = (column + plan.tile * tiles.len() + KERNEL - 1).saturating_sub(shape.pad_before[2]).min(width);
         let first = image * of_image + self.group * cg * of_channel + left;
         let mut line = top;
         while line < bottom {
@@ -410,15 +461,20 @@ impl Part<'_> {
 
     /// Transforms a tile's input to V; `FLOAT`: the input is `f32`.
     #[inline(always)]
-    unsafe fn transform<S: Simd, const FLOAT: bool>(&self, s: S, tile: usize, input: &Image) {
+    unsafe fn transform<S: Simd, const M: usize, const N: usize, const FLOAT: bool>(
+        &self,
+        s: S,
+        tile: usize,
+        input: &Image,
+    ) {
         let plan = self.plan;
         let shape = &plan.shape;
         let (_, row, column) = self.place(tile);
         let cg = shape.group_in();
         let (x, element, from) = (input.x, input.element, input.from);
-        let mut rows = [None; IN];
-        let mut columns = [None; IN];
-        for i in 0..IN {
+        let mut rows = [None; N];
+        let mut columns = [None; N];
+        for i in 0..N {
             rows[i] =
                 inside(row + i, shape.pad_before[1], shape.input[1]).map(|line| (line - input.first[0]) * input.line);
             columns[i] = inside(column + i, shape.pad_before[2], shape.input[2])
@@ -431,11 +487,11 @@ impl Part<'_> {
         while c < cg {
             let lanes = (cg - c).min(S::LANES);
             let mask = s.mask(first(lanes));
-            let mut d = [[s.splat(0.0); IN]; IN];
-            for j in 0..IN {
-                let mut values = [s.splat(0.0); IN];
+            let mut d = [[s.splat(0.0); N]; N];
+            for j in 0..N {
+                let mut values = [s.splat(0.0); N];
                 if let Some(place) = columns[j] {
-                    for i in 0..IN {
+                    for i in 0..N {
                         if let Some(line) = rows[i] {
                             let from = from + line + place + c;
                             // SAFETY: the place is the input's, the lanes are its channels.
@@ -449,15 +505,15 @@ impl Part<'_> {
                     }
                 }
                 let values = transform_input(s, values);
-                for i in 0..IN {
+                for i in 0..N {
                     d[i][j] = values[i];
                 }
             }
-            for i in 0..IN {
+            for i in 0..N {
                 let values = transform_input(s, d[i]);
-                for j in 0..IN {
+                for j in 0..N {
                     // SAFETY: a tile has whole vectors of channels in V.
-                    unsafe { s.store(to.wrapping_add((i * IN + j) * stride + c), values[j]) };
+                    unsafe { s.store(to.wrapping_add((i * N + j) * stride + c), values[j]) };
                 }
             }
             c += S::LANES;
@@ -487,11 +543,12 @@ impl Part<'_> {
     unsafe fn multiply<S: Simd>(&self, s: S, tiles: &std::ops::Range<usize>, panel: usize, products: *mut f32) {
         let plan = self.plan;
         let (cg, width, rows) = (plan.shape.group_in(), plan.panel(), plan.size.0);
+        let frequencies = plan.frequencies();
         let panels = plan.shape.group_out().div_ceil(width);
-        let weights = self.weights.wrapping_add((self.group * panels + panel) * FREQUENCIES * cg * width);
+        let weights = self.weights.wrapping_add((self.group * panels + panel) * frequencies * cg * width);
         let first_tile = tiles.start - self.block.start;
         let whole = row_tile::function::<S>(plan.size);
-        for frequency in 0..FREQUENCIES {
+        for frequency in 0..frequencies {
             let v = self.v.wrapping_add(frequency * plan.frequency() + first_tile * plan.row());
             let mut tile = 0;
             while tile < tiles.len() {
@@ -526,29 +583,35 @@ impl Part<'_> {
     /// # Safety
     /// The products of the tile from `from` on, and the lists, can be read.
     #[inline(always)]
-    unsafe fn results<S: Simd>(&self, s: S, keep: usize, from: *const f32, list: *const f32) -> [[S::V; 1]; OUT * OUT] {
+    unsafe fn results<S: Simd, const M: usize, const N: usize>(
+        &self,
+        s: S,
+        keep: usize,
+        from: *const f32,
+        list: *const f32,
+    ) -> [[[S::V; 1]; M]; M] {
         let plan = self.plan;
         let stride = plan.product();
         // SAFETY: the products' places; the lists' values.
         unsafe {
-            let mut half = [[s.splat(0.0); IN]; OUT];
-            for j in 0..IN {
-                let mut values = [s.splat(0.0); IN];
-                for i in 0..IN {
-                    values[i] = s.load(from.wrapping_add((i * IN + j) * stride));
+            let mut half = [[s.splat(0.0); N]; M];
+            for j in 0..N {
+                let mut values = [s.splat(0.0); N];
+                for i in 0..N {
+                    values[i] = s.load(from.wrapping_add((i * N + j) * stride));
                 }
-                let values = transform_output(s, values);
-                for i in 0..OUT {
+                let values: [S::V; M] = transform_output(s, values);
+                for i in 0..M {
                     half[i][j] = values[i];
                 }
             }
             let (low, high) = (s.splat(plan.finish.clamp.0), s.splat(plan.finish.clamp.1));
             let bias = s.load(list);
-            let mut sums = [[s.splat(0.0); 1]; OUT * OUT];
-            for i in 0..OUT {
-                let values = transform_output(s, half[i]);
-                for j in 0..OUT {
-                    sums[i * OUT + j] = [s.min(high, s.max(low, s.add(values[j], bias)))];
+            let mut sums = [[[s.splat(0.0); 1]; M]; M];
+            for i in 0..M {
+                let values: [S::V; M] = transform_output(s, half[i]);
+                for j in 0..M {
+                    sums[i][j] = [s.min(high, s.max(low, s.add(values[j], bias)))];
                 }
             }
             if !plan.follow.is_empty() {
@@ -559,7 +622,13 @@ impl Part<'_> {
                     row: 0,
                     clamp: plan.follow.clamp_before_summand(),
                 };
-                row_tile::finish(s, keep, &after, &mut sums);
+                // A tile's places at once.
+                let places = sums.as_flattened_mut();
+                if let Ok(places) = <&mut [[S::V; 1]; 16]>::try_from(&mut *places) {
+                    row_tile::finish(s, keep, &after, places);
+                } else if let Ok(places) = <&mut [[S::V; 1]; 4]>::try_from(places) {
+                    row_tile::finish(s, keep, &after, places);
+                }
             }
             sums
         }
@@ -605,7 +674,7 @@ impl Part<'_> {
     /// # Safety
     /// As of [`Part::results`]; output and summand can be accessed.
     #[inline(always)]
-    unsafe fn output<S: Simd, const FLOAT: bool>(
+    unsafe fn output<S: Simd, const M: usize, const N: usize, const FLOAT: bool>(
         &self,
         s: S,
         tile: usize,
@@ -621,10 +690,10 @@ impl Part<'_> {
         let place = [image, self.group * kg + channel, 0, row, column];
         // SAFETY: the caller's duty; rows and columns below the output's sizes are its places.
         unsafe {
-            let sums = self.results(s, keep, from, list);
-            for i in 0..OUT.min(oh - row) {
-                for j in 0..OUT.min(ow - column) {
-                    self.store::<S, FLOAT>(s, place, [0, 0, 0, i, j], sums[i * OUT + j][0], keep);
+            let sums = self.results::<S, M, N>(s, keep, from, list);
+            for i in 0..M.min(oh - row) {
+                for j in 0..M.min(ow - column) {
+                    self.store::<S, FLOAT>(s, place, [0, 0, 0, i, j], sums[i][j][0], keep);
                 }
             }
         }
@@ -635,7 +704,7 @@ impl Part<'_> {
     /// # Safety
     /// As of [`Part::output`] for each of the tiles; the slot is the unit's.
     #[inline(always)]
-    unsafe fn output_planes<S: Simd, const FLOAT: bool>(
+    unsafe fn output_planes<S: Simd, const M: usize, const N: usize, const FLOAT: bool>(
         &self,
         s: S,
         tile: usize,
@@ -651,20 +720,21 @@ impl Part<'_> {
         let keep = (kg - channel).min(S::LANES);
         let [_, oh, ow] = shape.output;
         let place = [image, self.group * kg + channel, 0, row, column];
-        let squares = self.slot.wrapping_add(plan.lists_len().next_multiple_of(16) + FREQUENCIES * plan.product());
+        let squares =
+            self.slot.wrapping_add(plan.lists_len().next_multiple_of(16) + plan.frequencies() * plan.product());
         // SAFETY: the slot has room for the results; rows and columns below the output's sizes are its places.
         unsafe {
             for t in 0..count {
-                let sums = self.results(s, keep, from.wrapping_add(t * plan.panel()), list);
-                for i in 0..OUT {
-                    for j in 0..OUT {
-                        let to = squares.wrapping_add((i * S::LANES + t * OUT + j) * S::LANES);
-                        s.store(to, sums[i * OUT + j][0]);
+                let sums = self.results::<S, M, N>(s, keep, from.wrapping_add(t * plan.panel()), list);
+                for i in 0..M {
+                    for j in 0..M {
+                        let to = squares.wrapping_add((i * S::LANES + t * M + j) * S::LANES);
+                        s.store(to, sums[i][j][0]);
                     }
                 }
             }
-            let places = (count * OUT).min(ow - column);
-            for i in 0..OUT.min(oh - row) {
+            let places = (count * M).min(ow - column);
+            for i in 0..M.min(oh - row) {
                 let mut square = [s.splat(0.0); MAX_LANES];
                 for place in 0..S::LANES {
                     if place < places {

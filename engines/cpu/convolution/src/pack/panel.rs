@@ -4,7 +4,7 @@
 
 use super::super::band::load_apart;
 use super::super::naive::read;
-use super::super::winograd::{FREQUENCIES, transform_kernels};
+use super::super::transforms::transform_kernels;
 use super::Source;
 use hipdnn_cpu_simd::isa::{Kernel, MAX_LANES, Simd};
 
@@ -100,10 +100,11 @@ impl Kernel for Terms<'_> {
     }
 }
 
-/// Packing for each frequency of Winograd's kernel transform, and each input channel, of those of the panel's channels side by side.
-pub(super) struct Frequencies<'a>(pub(super) Panel<'a>);
+/// Packing for each frequency of Winograd's kernel transform for tiles of N×N inputs, and each input channel, of those of the panel's
+/// channels side by side.
+pub(super) struct Frequencies<'a, const N: usize>(pub(super) Panel<'a>);
 
-impl Kernel for Frequencies<'_> {
+impl<const N: usize> Kernel for Frequencies<'_, N> {
     type Output = ();
 
     #[inline(always)]
@@ -129,11 +130,11 @@ impl Kernel for Frequencies<'_> {
                         kernels[tap][lane] = f64::from(unsafe { read(element, w, from) });
                     }
                 }
-                let frequencies = transform_kernels::<{ MAX_LANES }>(&kernels);
-                for frequency in 0..FREQUENCIES {
+                let frequencies = transform_kernels::<N, { MAX_LANES }>(&kernels);
+                for frequency in 0..N * N {
                     // SAFETY: the panel's places.
                     unsafe {
-                        let value = s.load(frequencies[frequency].as_ptr());
+                        let value = s.load(frequencies[frequency / N][frequency % N].as_ptr());
                         s.store_first(lanes, to.add((frequency * channels + channel) * width + row), value);
                     }
                 }
