@@ -84,12 +84,7 @@ impl Wide {
                 let output = chunk as f64 * width * places as f64 / 4.0;
                 let stream = chunk as f64 * width * depth as f64 * 4.0 / 6.0;
                 let units = shape.batch * shape.groups * od * panels.div_ceil(chunk);
-                let unit = 500.0
-                    + gather
-                    + widened * (shape.group_in() * places) as f64
-                    + compute.max(stream)
-                    + 0.1 * compute
-                    + output;
+                let unit = 500.0 + gather + widened * (shape.group_in() * places) as f64 + compute.max(stream) + output;
                 let cost = unit * units.div_ceil(threads) as f64;
                 if cost < best.0 {
                     best = (cost, *size, chunk);
