@@ -18,6 +18,8 @@ use hipdnn_cpu_simd::isa::{Isa, Kernel, MAX_LANES, Pick, Simd, first};
 const INPUT_BYTES: usize = 1 << 20;
 /// Number of places from which on the input of a pointwise convolution is read in place.
 const MANY: usize = 128;
+/// Estimated cycles of a vector of columns that are a stride apart.
+const PICKED: f64 = 12.0;
 const SLACK: usize = 3 * MAX_LANES;
 
 #[derive(Debug)]
@@ -62,6 +64,11 @@ impl Wide {
         // Rows of few places share cache lines with others': gathered, a tile stays in the first-level cache.
         let matrix = problem.is_matrix();
         let in_place = |rows: usize| matrix && (places == 1 || places >= MANY) && rows <= places;
+        // Columns a stride apart are picked from each row, which is a vector at least.
+        let picked = match shape.stride[2] {
+            1 => 0.0,
+            _ => PICKED * (shape.group_in() * oh * ow.div_ceil(lanes)) as f64,
+        };
         let mut best = (f64::INFINITY, (1, 1), 1);
         for size in tile::sizes(lanes).iter().filter(|(rows, _)| *rows <= lanes) {
             let panels = kg.div_ceil(size.1 * lanes);
@@ -78,7 +85,10 @@ impl Wide {
                 let gather = match in_place(size.0) {
                     true => 0.0,
                     false if matrix => tiles * depth as f64 * 2.5,
-                    false => tiles * depth as f64 * 5.0 + (shape.group_in() * places * shape.stride[2].min(2)) as f64,
+                    false => {
+                        let copied = (shape.group_in() * places * shape.stride[2].min(2)) as f64;
+                        tiles * depth as f64 * 5.0 + copied + picked
+                    }
                 };
                 let compute = chunk as f64 * tiles * (depth as f64 * step + rows * vectors * 2.0 + 30.0);
                 let output = chunk as f64 * width * places as f64 / 4.0;
