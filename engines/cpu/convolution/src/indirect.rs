@@ -17,7 +17,7 @@ use super::band::{copy, inside, load_apart, load_lanes, place_distance, store_la
 use super::epilogue::{self, Block, Epilogue, InTile};
 use super::problem::{Element, Layout, Problem, Shape};
 use super::rounding::{self, Places};
-use super::row_tile::{self, MAX_ROWS, RowAfter, RowTile, RowTileFn};
+use super::row_tile::{self, MAX_ROWS, RowAfter, RowTile, RowTileFn, step_cycles};
 use super::tile;
 use super::units::{InUnits, Unit};
 use hipdnn_cpu_simd::isa::{Isa, Kernel, MAX_LANES, Simd};
@@ -209,6 +209,7 @@ impl Indirect {
                 let weights = (chunk * vectors * lanes * depth * 4) as f64;
                 let of_panels = chunk as f64 * (panel + output);
                 let near = units_of_places > shape.groups && weights <= NEAR_WEIGHTS;
+                // What prefetches leave of the time in which weights arrive, a fit to measured times.
                 let stream = weights / if near { 80.0 } else { 30.0 };
                 let unit = 800.0 + of_panels + gather + input / 12.0 + stream;
                 // Workers begin with units that follow each other, of which the last are shared.
@@ -344,13 +345,6 @@ fn interior(shape: &Shape, axis: usize) -> std::ops::Range<usize> {
 /// True if a kernel row of few input channels is worth copying, so that its taps become one.
 fn narrow(shape: &Shape) -> bool {
     shape.group_in() < 8 && shape.kernel[2] > 1 && shape.dilation[2] == 1
-}
-
-/// Cycles of a step of the sum, by what limits it: multiply-adds and loads at two a cycle, and the latency of an
-/// addition.
-fn step_cycles(rows: usize, vectors: usize) -> f64 {
-    let (rows, vectors) = (rows as f64, vectors as f64);
-    (rows * vectors / 2.0).max((rows + vectors) / 2.0).max(4.0) + 0.3
 }
 
 impl InUnits for Indirect {

@@ -141,7 +141,8 @@ impl Packer<'_> {
         let len = width * self.source.sizes[1] * side * side;
         self.each_panel(width, len, &|isa, panel| match side {
             4 => isa.run(Frequencies::<4>(panel)),
-            _ => isa.run(Frequencies::<6>(panel)),
+            6 => isa.run(Frequencies::<6>(panel)),
+            _ => unreachable!("tiles have 4² or 6² inputs"),
         });
     }
 

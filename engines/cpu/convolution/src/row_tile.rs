@@ -6,7 +6,7 @@ use hipdnn_cpu_simd::isa::{Kernel, Simd, first};
 
 /// Maximum number of places of a tile.
 pub(super) const MAX_ROWS: usize = 14;
-/// Prefetch distance for weights, in steps of the sum.
+/// Prefetch distance for weights, in steps of the sum: more cycles than a cache that cores share takes to answer.
 const AHEAD: usize = 64;
 
 /// Arguments of a tile: `sum over t, c of rows[t][place][c] · b[t][c][channel]`.
@@ -59,6 +59,13 @@ pub(super) fn sizes(lanes: usize) -> impl Iterator<Item = (usize, usize)> {
         _ => &[(6, 2), (8, 1)],
     };
     most.iter().flat_map(|(rows, vectors)| (rows.div_ceil(2)..=*rows).rev().map(|rows| (rows, *vectors)))
+}
+
+/// Cycles of a step of the sum, by what limits it: multiply-adds and loads at two a cycle, and the latency of an
+/// addition.
+pub(super) fn step_cycles(rows: usize, vectors: usize) -> f64 {
+    let (rows, vectors) = (rows as f64, vectors as f64);
+    (rows * vectors / 2.0).max((rows + vectors) / 2.0).max(4.0) + 0.3
 }
 
 /// Function of a tile of `size` (places, vectors).

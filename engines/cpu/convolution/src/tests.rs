@@ -371,8 +371,8 @@ fn check(case: &Case, ways: &[Way<'_>], seed: u64) -> BTreeSet<&'static str> {
         // SAFETY: the tensors are as the problem says, and nobody else has them.
         unsafe { plan.run(way.pool, &args) };
         let bounds = match plan.algorithm() {
-            "winograd of 2×2, vectors of channels" => &*winograd2,
-            "winograd" | "winograd, vectors of channels" => &*winograd4,
+            "winograd F(2×2), vectors of channels" => &*winograd2,
+            "winograd" | "winograd F(4×4), vectors of channels" => &*winograd4,
             _ => &*direct,
         };
         for (at, (want, error)) in places(problem.y_sizes()).zip(bounds) {
@@ -685,8 +685,8 @@ fn every_kind_of_shape() {
         "stem",
         "wide gemm",
         "winograd",
-        "winograd of 2×2, vectors of channels",
-        "winograd, vectors of channels",
+        "winograd F(2×2), vectors of channels",
+        "winograd F(4×4), vectors of channels",
     ];
     assert_eq!(Vec::from_iter(names), all);
 }
@@ -904,16 +904,16 @@ fn winograd_of_planes() {
                 let names = check(&case, &on_every_isa(&pool, true, true), (100 * i + 10 * j + k) as u64);
                 // A summand lies as the output does, or the epilogue is not computed in registers.
                 let served = chain.is_empty() || matches!(y, Order::Packed | Order::Sliced);
-                for name in ["winograd of 2×2, vectors of channels", "winograd, vectors of channels"] {
+                for name in ["winograd F(2×2), vectors of channels", "winograd F(4×4), vectors of channels"] {
                     assert_eq!(names.contains(name), served, "{name}: {shape:?}, {x:?}, {y:?}");
                 }
             }
         }
     }
-    // Two blocks of tiles, of which the second begins within a row.
+    // Several blocks of tiles, which begin within rows.
     let blocks = plain(of((1, 1, 70, 16), [61, 90], [1, 1]));
     let pool = Pool::new(1);
-    assert!(check(&blocks, &on_every_isa(&pool, true, true), 1).contains("winograd, vectors of channels"));
+    assert!(check(&blocks, &on_every_isa(&pool, true, true), 1).contains("winograd F(4×4), vectors of channels"));
 }
 
 #[test]
@@ -998,28 +998,48 @@ fn stems() {
     }
 }
 
+/// Problem of a shape, with packed `f32` tensors and constant weights.
+fn packed(shape: Shape) -> Problem {
+    let sizes = Problem {
+        shape,
+        x: Layout::packed(Element::F32, [0; 5]),
+        w: Layout::packed(Element::F32, [0; 5]),
+        y: Layout::packed(Element::F32, [0; 5]),
+        epilogue: Vec::new(),
+        constant_weights: true,
+        winograd: true,
+    };
+    Problem {
+        x: Layout::packed(Element::F32, sizes.x_sizes()),
+        w: Layout::packed(Element::F32, sizes.w_sizes()),
+        y: Layout::packed(Element::F32, sizes.y_sizes()),
+        ..sizes
+    }
+}
+
+/// Tiles of 2×2 where vectors of sixteen lanes would wait for weights of 36 frequencies, of 4×4 elsewhere.
+#[test]
+fn winograd_tiles_are_chosen_by_size() {
+    const SMALL: &str = "winograd F(2×2), vectors of channels";
+    const LARGE: &str = "winograd F(4×4), vectors of channels";
+    for isa in Isa::available() {
+        let few = if isa.lanes() == 16 { SMALL } else { LARGE };
+        for (channels, size, name) in [(512, 7, few), (512, 28, LARGE), (64, 56, LARGE)] {
+            let groups = (1, 1, channels, channels);
+            let problem = packed(shape(groups, [1, size, size], [1, 3, 3], ONE, [0, 1, 1], [0; 3], ONE));
+            let plan = winograd_rows::WinogradRows::new(&problem, 1, isa).expect("planes of columns are served");
+            assert_eq!(plan.name(), name, "{isa}, {channels} channels on {size}×{size}");
+        }
+    }
+}
+
 /// Small images are transposed, and the rows of large ones read where they lie.
 #[test]
 fn depthwise_is_chosen_by_size() {
     let of = |isa, channels, size, kernel, stride| {
         let groups = (1, channels, channels, channels);
         let [kernel, stride, pad] = [(kernel, 1), (stride, 1), (kernel / 2, 0)].map(|(value, one)| [one, value, value]);
-        let case = plain(shape(groups, [1, size, size], kernel, stride, pad, [0; 3], ONE));
-        let sizes = Problem {
-            shape: case.shape,
-            x: Layout::packed(Element::F32, [0; 5]),
-            w: Layout::packed(Element::F32, [0; 5]),
-            y: Layout::packed(Element::F32, [0; 5]),
-            epilogue: Vec::new(),
-            constant_weights: true,
-            winograd: true,
-        };
-        let problem = Problem {
-            x: Layout::packed(Element::F32, sizes.x_sizes()),
-            w: Layout::packed(Element::F32, sizes.w_sizes()),
-            y: Layout::packed(Element::F32, sizes.y_sizes()),
-            ..sizes
-        };
+        let problem = packed(shape(groups, [1, size, size], kernel, stride, pad, [0; 3], ONE));
         ConvolutionPlan::with_isa(&problem, 1, isa).algorithm()
     };
     const PLANES: &str = "depthwise, planes";

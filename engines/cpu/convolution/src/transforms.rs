@@ -33,6 +33,7 @@ fn kernel_row<const N: usize>(i: usize) -> [f64; KERNEL] {
 /// Frequencies of kernels, row by row, rounded once: of one in each lane, whose taps are given row by row.
 #[inline(always)]
 pub(super) fn transform_kernels<const N: usize, const L: usize>(kernels: &[[f64; L]; 9]) -> [[[f32; L]; N]; N] {
+    const { assert!(N == 4 || N == 6) };
     // Rows of a kernel by columns of frequencies.
     let mut half = [[[0f64; L]; N]; KERNEL];
     for row in 0..KERNEL {
@@ -60,6 +61,7 @@ pub(super) fn transform_kernels<const N: usize, const L: usize>(kernels: &[[f64;
 /// Input transform: `Bᵀ` of a tile's row or column.
 #[inline(always)]
 pub(super) fn transform_input<S: Simd, const N: usize>(s: S, d: [S::V; N]) -> [S::V; N] {
+    const { assert!(N == 4 || N == 6) };
     let mut t = d;
     if N == 4 {
         t[0] = s.sub(d[0], d[2]);
@@ -85,6 +87,7 @@ pub(super) fn transform_input<S: Simd, const N: usize>(s: S, d: [S::V; N]) -> [S
 /// Output transform: `Aᵀ` of a row or column of N products.
 #[inline(always)]
 pub(super) fn transform_output<S: Simd, const N: usize, const M: usize>(s: S, m: [S::V; N]) -> [S::V; M] {
+    const { assert!(N == M + KERNEL - 1 && (M == 2 || M == 4)) };
     let mut t = [m[0]; M];
     let (sum, difference) = (s.add(m[1], m[2]), s.sub(m[1], m[2]));
     if N == 4 {

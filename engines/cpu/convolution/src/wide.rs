@@ -64,10 +64,10 @@ impl Wide {
         // Rows of few places share cache lines with others': gathered, a tile stays in the first-level cache.
         let matrix = problem.is_matrix();
         let in_place = |rows: usize| matrix && (places == 1 || places >= MANY) && rows <= places;
-        // Columns a stride apart are picked from each row, which is a vector at least.
-        let picked = match shape.stride[2] {
-            1 => 0.0,
-            _ => PICKED * (shape.group_in() * oh * ow.div_ceil(lanes)) as f64,
+        // A single tap's columns a stride apart are picked from each row, which is a vector at least.
+        let picked = match (shape.taps(), shape.stride[2]) {
+            (1, 2..) => PICKED * (shape.group_in() * oh * ow.div_ceil(lanes)) as f64,
+            _ => 0.0,
         };
         let mut best = (f64::INFINITY, (1, 1), 1);
         for size in tile::sizes(lanes).iter().filter(|(rows, _)| *rows <= lanes) {

@@ -12,7 +12,7 @@ use super::band::{inside, load_lanes, store_lanes};
 use super::epilogue::{self, Epilogue, InTile};
 use super::indirect::turn;
 use super::problem::{Element, Layout, Problem, Shape};
-use super::row_tile::{self, RowAfter, RowTile};
+use super::row_tile::{self, RowAfter, RowTile, step_cycles};
 use super::transforms::{KERNEL, transform_input, transform_output};
 use super::winograd::Winograd;
 use super::{Args, Send2, rounding, tile};
@@ -31,13 +31,15 @@ const LARGE: f64 = 1.3;
 const STAGED_BYTES: usize = 256 << 10;
 /// Bytes of transformed weights that stay in the second-level cache.
 const WEIGHTS_BYTES: usize = 768 << 10;
-/// Bytes of transformed weights that arrive in a cycle from behind that cache, for up to a number of bytes of all of them: on AMD's
-/// CPUs, where the cores of a die share a cache that has room for some; and across a mesh.
-const STREAM_DIE: [(usize, f64); 3] = [(12 << 20, 24.0), (24 << 20, 12.0), (usize::MAX, 9.0)];
-const STREAM_MESH: [(usize, f64); 1] = [(usize::MAX, 5.0)];
+/// Bytes of transformed weights that arrive in a cycle from behind that cache: from a cache that the cores of a die share, as on
+/// AMD's CPUs, for weights of up to so many bytes.
+const FROM_DIE: [(usize, f64); 2] = [(12 << 20, 24.0), (24 << 20, 12.0)];
+/// The same from memory behind that cache, and from caches across a mesh.
+const FROM_MEMORY: f64 = 9.0;
+const FROM_MESH: f64 = 5.0;
 /// Outputs of a tile, per axis.
 pub(super) const TILES: [usize; 2] = [2, 4];
-/// Part of a 4×4 tile's cycles of transforms that those of a 2×2 tile take.
+/// Estimated cycles of the transforms of a 2×2 tile, in those of a 4×4 tile.
 const SMALL: f64 = 0.4;
 /// Maximum number of tiles of a unit.
 const MAX_TILES: usize = 56;
@@ -54,7 +56,7 @@ pub(super) struct WinogradRows {
     follow: InTile,
     steps: Vec<tile::Step>,
     /// Outputs of a tile, per axis: 2 or 4.
-    tile: usize,
+    outputs: usize,
     /// Maximum microkernel tile of the products: places and vectors.
     size: (usize, usize),
     /// Number of tiles of an image, down and across.
@@ -74,17 +76,17 @@ pub(super) struct WinogradRows {
 }
 
 impl WinogradRows {
-    /// Makes the plan for a problem, if the algorithm serves it: channels or columns lie side by side in the input, and either in the
-    /// output and its summand.
+    /// Makes the plan for a problem, with the tiles that are expected to be faster, if the algorithm serves it: channels or columns lie
+    /// side by side in the input, and either in the output and its summand.
     pub(super) fn new(problem: &Problem, threads: usize, isa: Isa) -> Option<WinogradRows> {
         let [small, large] = TILES.map(|tile| WinogradRows::of_tiles(tile, problem, threads, isa));
         let (small, large) = (small?, large?);
         Some(if small.cost < large.cost { small } else { large })
     }
 
-    /// Makes the plan with tiles of `tile`² outputs.
-    pub(super) fn of_tiles(tile: usize, problem: &Problem, threads: usize, isa: Isa) -> Option<WinogradRows> {
-        let side = tile + KERNEL - 1;
+    /// Makes the plan with tiles of `outputs`² outputs.
+    pub(super) fn of_tiles(outputs: usize, problem: &Problem, threads: usize, isa: Isa) -> Option<WinogradRows> {
+        let side = outputs + KERNEL - 1;
         let frequencies = side * side;
         let shape = &problem.shape;
         let is_dilated = shape.dilation[1..] != [1, 1];
@@ -95,11 +97,13 @@ impl WinogradRows {
             return None;
         }
         let lanes = isa.lanes();
-        let (down, across) = (shape.output[1].div_ceil(tile), shape.output[2].div_ceil(tile));
+        let (down, across) = (shape.output[1].div_ceil(outputs), shape.output[2].div_ceil(outputs));
         let (cg, kg) = (shape.group_in(), shape.group_out());
         let all_weights = size_of::<f32>() * frequencies * shape.groups * cg * kg;
-        let rates: &[(usize, f64)] = if machine::is_amd() { &STREAM_DIE } else { &STREAM_MESH };
-        let (_, rate) = rates.iter().find(|(bytes, _)| all_weights <= *bytes)?;
+        let rate = match machine::is_amd() {
+            true => FROM_DIE.iter().find(|(bytes, _)| all_weights <= *bytes).map_or(FROM_MEMORY, |(_, rate)| *rate),
+            false => FROM_MESH,
+        };
         // Rows of many planes are far apart in memory. Both factors are fits to measured times.
         let bytes = |channels: usize, sizes: [usize; 3]| (size_of::<f32>() * channels * sizes[1] * sizes[2]) as f64;
         let image = bytes(shape.in_channels, shape.input) + bytes(shape.out_channels, shape.output);
@@ -116,7 +120,7 @@ impl WinogradRows {
         // Of planes, no more neighboring tiles than those whose transposed input stays in the cache.
         let column_bytes = size_of::<f32>() * side * cg;
         let near = match planes[0] {
-            true => ((STAGED_BYTES / column_bytes).saturating_sub(side - tile) / tile).max(1),
+            true => ((STAGED_BYTES / column_bytes).saturating_sub(side - outputs) / outputs).max(1),
             false => block,
         };
         let mut plan = WinogradRows {
@@ -127,7 +131,7 @@ impl WinogradRows {
             finish,
             follow,
             steps: Vec::new(),
-            tile,
+            outputs,
             size: (1, 1),
             down,
             across,
@@ -139,8 +143,7 @@ impl WinogradRows {
             cost: f64::INFINITY,
             shape: shape.clone(),
         };
-        // Of the cycles of a tile of 4×4's transforms.
-        let part = if tile == 2 { SMALL } else { 1.0 };
+        let transforms = if outputs == 2 { SMALL } else { 1.0 };
         for size in row_tile::sizes(lanes) {
             let (rows, vectors) = size;
             let panels = kg.div_ceil(vectors * lanes);
@@ -152,22 +155,20 @@ impl WinogradRows {
                     }
                     let chunk = panels.div_ceil(chunks);
                     let chunks = panels.div_ceil(chunk);
-                    let step = |rows: usize| {
-                        let (sums, loads) = ((rows * vectors) as f64, (rows + vectors) as f64);
-                        (sums / 2.0).max(loads / 2.0).max(4.0) + 0.3
-                    };
                     let rest = tiles - (tiles - 1) / rows * rows;
-                    let sum = cg as f64 * (((tiles - 1) / rows) as f64 * step(rows) + step(rest));
+                    let whole = ((tiles - 1) / rows) as f64 * step_cycles(rows, vectors);
+                    let sum = cg as f64 * (whole + step_cycles(rest, vectors));
                     let call = tiles.div_ceil(rows) as f64 * (40.0 + (rows * vectors) as f64 * 1.5);
                     let products = (frequencies * chunk) as f64 * (sum + call);
-                    let output = (tiles * chunk * vectors) as f64 * part * if planes[1] { 240.0 } else { 170.0 };
+                    let output = (tiles * chunk * vectors) as f64 * transforms * if planes[1] { 240.0 } else { 170.0 };
                     let weights = (frequencies * chunk * vectors * lanes * cg * 4) as f64;
                     let stream = if chunks as f64 * weights > WEIGHTS_BYTES as f64 { weights / rate } else { 0.0 };
                     let unit = 800.0 + output + products.max(stream) + 0.3 * products.min(stream);
                     let of_block = |tiles_of_block: usize| {
                         let units = tiles_of_block.div_ceil(tiles) * chunks;
                         let vectors = tiles_of_block * cg.div_ceil(lanes);
-                        let input = vectors as f64 * part * if planes[0] { 270.0 } else { 190.0 } / threads as f64;
+                        let input =
+                            vectors as f64 * transforms * if planes[0] { 270.0 } else { 190.0 } / threads as f64;
                         2000.0 + input + unit * units.div_ceil(threads) as f64
                     };
                     let rest = if all.is_multiple_of(block) { 0.0 } else { of_block(all % block) };
@@ -185,15 +186,15 @@ impl WinogradRows {
 
     /// Name of the algorithm.
     pub(super) fn name(&self) -> &'static str {
-        match self.tile {
-            2 => "winograd of 2×2, vectors of channels",
-            _ => "winograd, vectors of channels",
+        match self.outputs {
+            2 => "winograd F(2×2), vectors of channels",
+            _ => "winograd F(4×4), vectors of channels",
         }
     }
 
     /// Inputs of a tile, per axis.
     pub(super) fn side(&self) -> usize {
-        self.tile + KERNEL - 1
+        self.outputs + KERNEL - 1
     }
 
     /// Number of frequencies.
@@ -237,7 +238,7 @@ impl WinogradRows {
 
     /// Columns of the input that a unit's tiles look at.
     fn staged_columns(&self) -> usize {
-        (self.tile * self.inputs + KERNEL - 1).min(self.shape.input[2])
+        (self.outputs * self.inputs + KERNEL - 1).min(self.shape.input[2])
     }
 
     /// Values of the transposed input of a unit.
@@ -247,7 +248,7 @@ impl WinogradRows {
 
     /// Values of neighboring tiles' results that are transposed together: rows of a vector of places, each of a vector of channels.
     fn square_len(&self) -> usize {
-        if self.planes[1] { self.tile * self.isa.lanes() * self.isa.lanes() } else { 0 }
+        if self.planes[1] { self.outputs * self.isa.lanes() * self.isa.lanes() } else { 0 }
     }
 
     /// Scratch of a worker, in `f32` values: that of a unit of either loop.
@@ -285,18 +286,35 @@ impl WinogradRows {
                     group,
                     block: block.clone(),
                 };
-                pool.run_indexed(block.len().div_ceil(self.inputs), workers, &|worker, unit| match self.tile {
-                    2 => self.isa.run(Input::<2, 4>(part(worker), unit)),
-                    _ => self.isa.run(Input::<4, 6>(part(worker), unit)),
-                });
-                pool.run_indexed(block.len().div_ceil(self.tiles) * self.chunks, workers, &|worker, unit| match self
-                    .tile
-                {
-                    2 => self.isa.run(Output::<2, 4>(part(worker), unit)),
-                    _ => self.isa.run(Output::<4, 6>(part(worker), unit)),
-                });
+                // SAFETY: the caller's duty.
+                unsafe {
+                    match self.outputs {
+                        2 => self.run_block::<2, 4>(pool, workers, &part),
+                        4 => self.run_block::<4, 6>(pool, workers, &part),
+                        _ => unreachable!("tiles have 2² or 4² outputs"),
+                    }
+                }
             }
         }
+    }
+
+    /// Runs both loops for a block, with tiles of M×M outputs and N×N inputs; `part`: the block, as a worker sees it.
+    ///
+    /// # Safety
+    /// As of [`WinogradRows::run`], with the addresses of `part`.
+    unsafe fn run_block<'a, const M: usize, const N: usize>(
+        &self,
+        pool: &Pool,
+        workers: usize,
+        part: &(dyn Fn(usize) -> Part<'a> + Sync),
+    ) {
+        let tiles = part(0).block.len();
+        pool.run_indexed(tiles.div_ceil(self.inputs), workers, &|worker, unit| {
+            self.isa.run(Input::<M, N>(part(worker), unit));
+        });
+        pool.run_indexed(tiles.div_ceil(self.tiles) * self.chunks, workers, &|worker, unit| {
+            self.isa.run(Output::<M, N>(part(worker), unit));
+        });
     }
 }
 
@@ -417,7 +435,7 @@ impl Part<'_> {
     fn place(&self, tile: usize) -> (usize, usize, usize) {
         let plan = self.plan;
         let (image, tile) = (tile / (plan.down * plan.across), tile % (plan.down * plan.across));
-        (image, tile / plan.across * plan.tile, tile % plan.across * plan.tile)
+        (image, tile / plan.across * plan.outputs, tile % plan.across * plan.outputs)
     }
 
     /// The input, as tiles of an image look at it.
@@ -445,7 +463,7 @@ impl Part<'_> {
         let (cg, columns) = (shape.group_in(), plan.staged_columns());
         let [top, left] = [row.saturating_sub(shape.pad_before[1]), column.saturating_sub(shape.pad_before[2])];
         let bottom = (row + plan.side()).saturating_sub(shape.pad_before[1]).min(height);
-        let right = (column + plan.tile * tiles.len() + KERNEL - 1).saturating_sub(shape.pad_before[2]).min(width);
+        let right = (column + plan.outputs * tiles.len() + KERNEL - 1).saturating_sub(shape.pad_before[2]).min(width);
         let first = image * of_image + self.group * cg * of_channel + left;
         let mut line = top;
         while line < bottom {
