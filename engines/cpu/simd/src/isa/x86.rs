@@ -225,6 +225,38 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
+    fn transpose(self, square: [__m512; MAX_LANES]) -> [__m512; MAX_LANES] {
+        let mut quarters = square;
+        let mut turned = square;
+        // SAFETY: the token exists only where the CPU has these instructions.
+        unsafe {
+            // Squares of four in each quarter first, which move no lane across quarters.
+            for i in [0, 4, 8, 12] {
+                let [a, b, c, d] = [square[i], square[i + 1], square[i + 2], square[i + 3]];
+                let (ab, cd) = (_mm512_unpacklo_ps(a, b), _mm512_unpacklo_ps(c, d));
+                quarters[i] = _mm512_shuffle_ps::<0b01_00_01_00>(ab, cd);
+                quarters[i + 1] = _mm512_shuffle_ps::<0b11_10_11_10>(ab, cd);
+                let (ab, cd) = (_mm512_unpackhi_ps(a, b), _mm512_unpackhi_ps(c, d));
+                quarters[i + 2] = _mm512_shuffle_ps::<0b01_00_01_00>(ab, cd);
+                quarters[i + 3] = _mm512_shuffle_ps::<0b11_10_11_10>(ab, cd);
+            }
+            // Then the square of quarters.
+            const EVEN: i32 = 0b10_00_10_00;
+            const ODD: i32 = 0b11_01_11_01;
+            for i in 0..4 {
+                let [a, b, c, d] = [quarters[i], quarters[i + 4], quarters[i + 8], quarters[i + 12]];
+                let (ab, cd) = (_mm512_shuffle_f32x4::<EVEN>(a, b), _mm512_shuffle_f32x4::<EVEN>(c, d));
+                turned[i] = _mm512_shuffle_f32x4::<EVEN>(ab, cd);
+                turned[i + 8] = _mm512_shuffle_f32x4::<ODD>(ab, cd);
+                let (ab, cd) = (_mm512_shuffle_f32x4::<ODD>(a, b), _mm512_shuffle_f32x4::<ODD>(c, d));
+                turned[i + 4] = _mm512_shuffle_f32x4::<EVEN>(ab, cd);
+                turned[i + 12] = _mm512_shuffle_f32x4::<ODD>(ab, cd);
+            }
+        }
+        turned
+    }
+
+    #[inline(always)]
     unsafe fn store_compressed(self, keep: u32, p: *mut f32, v: __m512) {
         // SAFETY: the token, and the caller's duty. Compressing in the register and storing under a mask is several
         // times faster than the compressing store on some CPUs.
