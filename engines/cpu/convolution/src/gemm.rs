@@ -118,7 +118,7 @@ impl Gemm {
                     let tiles = tiles(places, lanes, *size);
                     let step = match source {
                         3 => place_cycles(*size, problem.x.strides[1], depth, lanes),
-                        _ => step_cycles(*size, source == 1),
+                        _ => tile::step_cycles(*size, source == 1),
                     };
                     let row_tiles = kg.div_ceil(size.0);
                     for chunks in [1, 2, 3, 4, 8] {
@@ -136,7 +136,7 @@ impl Gemm {
                         let value = match shape.stride[2].min(shape.kernel[2].max(2)) {
                             1 if single => 4.4,
                             // Every other column of a row is less than half of what is read, and a row is a vector at least.
-                            _ if single => 20.0 * (width.div_ceil(lanes) * lanes) as f64 / width as f64,
+                            _ if single => 20.0 * width.next_multiple_of(lanes) as f64 / width as f64,
                             1 => 2.0,
                             2 => 5.0,
                             // Columns go one by one to the rows of their phases; those of many share sets of the cache.
@@ -312,14 +312,6 @@ fn evict_each_other(stride: usize, depth: usize) -> bool {
         false => 1,
     };
     depth > WAYS * (SETS / shared)
-}
-
-/// Cycles of a step of the sum, by what limits it: multiply-adds and loads at two a cycle, and the latency of an addition.
-fn step_cycles((rows, vectors): (usize, usize), unaligned: bool) -> f64 {
-    let (rows, vectors) = (rows as f64, vectors as f64);
-    let fmas = rows * vectors / 2.0;
-    let loads = (rows + vectors * if unaligned { 2.0 } else { 1.0 }) / 2.0;
-    fmas.max(loads).max(4.0) + 0.3
 }
 
 impl InUnits for Gemm {

@@ -17,7 +17,7 @@ use super::band::{copy, inside, load_apart, load_lanes, place_distance, store_la
 use super::epilogue::{self, Block, Epilogue, InTile};
 use super::problem::{Element, Layout, Problem, Shape};
 use super::rounding::{self, Places};
-use super::row_tile::{self, MAX_ROWS, RowAfter, RowTile, RowTileFn, step_cycles};
+use super::row_tile::{self, MAX_ROWS, RowAfter, RowTile, RowTileFn};
 use super::tile;
 use super::units::{InUnits, Unit};
 use hipdnn_cpu_simd::isa::{Isa, Kernel, MAX_LANES, Simd};
@@ -178,7 +178,9 @@ impl Indirect {
             let places = places.min(plane);
             let (panels, tiles) = (kg.div_ceil(vectors * lanes), places.div_ceil(rows));
             // The last tile has fewer places.
-            let step = |rows: usize| step_cycles(rows, vectors) * if aliased && rows > WAYS { 1.3 } else { 1.0 };
+            let step = |rows: usize| {
+                tile::step_cycles((rows, vectors), false) * if aliased && rows > WAYS { 1.3 } else { 1.0 }
+            };
             let sum = (tiles - 1) as f64 * step(rows) + step(places - (tiles - 1) * rows);
             let call = 40.0 + (rows * vectors) as f64 * 2.5;
             let panel = depth as f64 * sum + tiles as f64 * call;

@@ -61,13 +61,6 @@ pub(super) fn sizes(lanes: usize) -> impl Iterator<Item = (usize, usize)> {
     most.iter().flat_map(|(rows, vectors)| (rows.div_ceil(2)..=*rows).rev().map(|rows| (rows, *vectors)))
 }
 
-/// Cycles of a step of the sum, by what limits it: multiply-adds and loads at two a cycle, and the latency of an
-/// addition.
-pub(super) fn step_cycles(rows: usize, vectors: usize) -> f64 {
-    let (rows, vectors) = (rows as f64, vectors as f64);
-    (rows * vectors / 2.0).max((rows + vectors) / 2.0).max(4.0) + 0.3
-}
-
 /// Function of a tile of `size` (places, vectors).
 pub(super) fn function<S: Simd>(size: (usize, usize)) -> RowTileFn<S> {
     macro_rules! among {
@@ -170,17 +163,12 @@ fn kept(keep: usize, v: usize, lanes: usize) -> u32 {
     first(keep.saturating_sub(v * lanes).min(lanes))
 }
 
-/// Applies the epilogue behind bias and clamp to the sums of `R` places, of whose channels the first `keep` are kept.
+/// Applies the epilogue behind bias and clamp to the sums of places, of whose channels the first `keep` are kept.
 ///
 /// # Safety
 /// The lists have a value for each lane; the kept channels of the summand's places can be read.
 #[inline(always)]
-pub(super) unsafe fn finish<S: Simd, const R: usize, const V: usize>(
-    s: S,
-    keep: usize,
-    after: &RowAfter<'_>,
-    sums: &mut [[S::V; V]; R],
-) {
+pub(super) unsafe fn finish<S: Simd, const V: usize>(s: S, keep: usize, after: &RowAfter<'_>, sums: &mut [[S::V; V]]) {
     let whole = keep >= V * S::LANES;
     /// Loop over the accumulators: a value of every vector, and for each vector the values shared by all places.
     macro_rules! each {
@@ -241,7 +229,7 @@ pub(super) unsafe fn finish<S: Simd, const R: usize, const V: usize>(
 
 /// Clamps the sums, unless that leaves all as they are.
 #[inline(always)]
-pub(super) fn clamp<S: Simd, const R: usize, const V: usize>(s: S, bounds: (f32, f32), sums: &mut [[S::V; V]; R]) {
+pub(super) fn clamp<S: Simd, const V: usize>(s: S, bounds: (f32, f32), sums: &mut [[S::V; V]]) {
     if bounds != (f32::NEG_INFINITY, f32::INFINITY) {
         let (low, high) = (s.splat(bounds.0), s.splat(bounds.1));
         for v in 0..V {

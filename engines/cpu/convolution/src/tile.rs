@@ -138,6 +138,15 @@ pub(super) fn function<S: Simd>(size: (usize, usize)) -> TileFn<S> {
     }
 }
 
+/// Cycles of a step of the sum of a tile (rows, vectors), by what limits it: multiply-adds and loads at two a cycle, and the latency of
+/// an addition. `unaligned`: a vector is two loads.
+pub(super) fn step_cycles((rows, vectors): (usize, usize), unaligned: bool) -> f64 {
+    let (rows, vectors) = (rows as f64, vectors as f64);
+    let fmas = rows * vectors / 2.0;
+    let loads = (rows + vectors * if unaligned { 2.0 } else { 1.0 }) / 2.0;
+    fmas.max(loads).max(4.0) + 0.3
+}
+
 /// Prefetch distance for places, in steps of the sum.
 const AHEAD: usize = 8;
 

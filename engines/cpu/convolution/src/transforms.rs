@@ -102,3 +102,43 @@ pub(super) fn transform_output<S: Simd, const N: usize, const M: usize>(s: S, m:
     }
     t
 }
+
+/// Transforms the rows of a tile, whose columns are transformed, and stores the frequencies, `stride` values apart.
+///
+/// # Safety
+/// Vectors of N² frequencies can be written from `to` on.
+#[inline(always)]
+pub(super) unsafe fn store_frequencies<S: Simd, const N: usize>(s: S, d: [[S::V; N]; N], to: *mut f32, stride: usize) {
+    for row in 0..N {
+        let values = transform_input(s, d[row]);
+        for column in 0..N {
+            // SAFETY: the caller's duty.
+            unsafe { s.store(to.wrapping_add((row * N + column) * stride), values[column]) };
+        }
+    }
+}
+
+/// Loads the products of a tile's frequencies, `stride` values apart, and transforms their columns.
+///
+/// # Safety
+/// Vectors of N² frequencies can be read from `from` on.
+#[inline(always)]
+pub(super) unsafe fn load_products<S: Simd, const N: usize, const M: usize>(
+    s: S,
+    from: *const f32,
+    stride: usize,
+) -> [[S::V; N]; M] {
+    let mut half = [[s.splat(0.0); N]; M];
+    for column in 0..N {
+        let mut values = [s.splat(0.0); N];
+        for row in 0..N {
+            // SAFETY: the caller's duty.
+            values[row] = unsafe { s.load(from.wrapping_add((row * N + column) * stride)) };
+        }
+        let values: [S::V; M] = transform_output(s, values);
+        for row in 0..M {
+            half[row][column] = values[row];
+        }
+    }
+    half
+}

@@ -74,7 +74,7 @@ impl Wide {
             let panels = kg.div_ceil(size.1 * lanes);
             let tiles = places.div_ceil(size.0) as f64;
             let (rows, vectors) = (size.0 as f64, size.1 as f64);
-            let step = (rows * vectors / 2.0).max((rows + vectors) / 2.0).max(4.0) + 0.3;
+            let step = tile::step_cycles(*size, false);
             for chunks in [1, 2, 3, 4, 8] {
                 if chunks > panels || chunks > 4 * threads {
                     continue;

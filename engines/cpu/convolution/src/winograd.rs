@@ -13,7 +13,7 @@ use super::band::{PhaseColumns, copy, inside, load_some, zero};
 use super::epilogue::{Block, Epilogue};
 use super::problem::{Element, Layout, Problem, Shape};
 use super::tile::{self, MAX_VECTORS, Tile, TileFn};
-use super::transforms::{transform_input, transform_output};
+use super::transforms::{load_products, store_frequencies, transform_input, transform_output};
 use super::units::{InUnits, Unit};
 use hipdnn_cpu_simd::isa::{Isa, Kernel, MAX_LANES, Pick, Simd, first};
 
@@ -122,7 +122,7 @@ impl Winograd {
                     let vectors = (height * across).div_ceil(lanes) as f64;
                     let input = cg as f64 * vectors * 190.0 + (cg * height * across * OUT * OUT) as f64 * copied;
                     let output = (chunk * size.0) as f64 * vectors * stored;
-                    let step = ((size.0 * size.1) as f64 / 2.0).max((size.0 + size.1) as f64 / 2.0).max(4.0) + 0.3;
+                    let step = tile::step_cycles(*size, false);
                     let call = cg as f64 * step + (size.0 * size.1) as f64 + 40.0;
                     let products = FREQUENCIES as f64 * (chunk * panels) as f64 * call;
                     let weights = (FREQUENCIES * chunk * size.0 * cg * 4) as f64;
@@ -329,12 +329,7 @@ impl Unit<'_, Winograd> {
                         }
                     }
                     let to = at.input.wrapping_add((begin / width * cg + c) * width + begin % width);
-                    for row in 0..IN {
-                        let values = transform_input(s, d[row]);
-                        for column in 0..IN {
-                            s.store(to.add((row * IN + column) * stride), values[column]);
-                        }
-                    }
+                    store_frequencies(s, d, to, stride);
                 }
                 // The rest of the last panel is computed and dropped: it has to be numbers.
                 for vector in vectors..all_vectors {
@@ -457,17 +452,7 @@ impl Unit<'_, Winograd> {
             let from = at.product.wrapping_add((begin / width * plan.size.0 + i) * width + begin % width);
             // SAFETY: the products' places; `out` takes sixteen vectors; the rows and columns are the output's.
             unsafe {
-                let mut half = [[s.splat(0.0); IN]; OUT];
-                for column in 0..IN {
-                    let mut values = [s.splat(0.0); IN];
-                    for row in 0..IN {
-                        values[row] = s.load(from.add((row * IN + column) * stride));
-                    }
-                    let values: [S::V; OUT] = transform_output(s, values);
-                    for row in 0..OUT {
-                        half[row][column] = values[row];
-                    }
-                }
+                let half: [[S::V; IN]; OUT] = load_products(s, from, stride);
                 for row in 0..OUT {
                     let mut columns: [S::V; OUT] = transform_output(s, half[row]);
                     for column in 0..OUT {

@@ -12,8 +12,8 @@ use super::band::{inside, load_lanes, store_lanes};
 use super::epilogue::{self, Epilogue, InTile};
 use super::indirect::turn;
 use super::problem::{Element, Layout, Problem, Shape};
-use super::row_tile::{self, RowAfter, RowTile, step_cycles};
-use super::transforms::{KERNEL, transform_input, transform_output};
+use super::row_tile::{self, RowAfter, RowTile};
+use super::transforms::{KERNEL, load_products, store_frequencies, transform_input, transform_output};
 use super::winograd::Winograd;
 use super::{Args, Send2, rounding, tile};
 use hipdnn_cpu_simd::isa::{Isa, Kernel, MAX_LANES, Simd, first};
@@ -156,8 +156,8 @@ impl WinogradRows {
                     let chunk = panels.div_ceil(chunks);
                     let chunks = panels.div_ceil(chunk);
                     let rest = tiles - (tiles - 1) / rows * rows;
-                    let whole = ((tiles - 1) / rows) as f64 * step_cycles(rows, vectors);
-                    let sum = cg as f64 * (whole + step_cycles(rest, vectors));
+                    let whole = ((tiles - 1) / rows) as f64 * tile::step_cycles((rows, vectors), false);
+                    let sum = cg as f64 * (whole + tile::step_cycles((rest, vectors), false));
                     let call = tiles.div_ceil(rows) as f64 * (40.0 + (rows * vectors) as f64 * 1.5);
                     let products = (frequencies * chunk) as f64 * (sum + call);
                     let output = (tiles * chunk * vectors) as f64 * transforms * if planes[1] { 240.0 } else { 170.0 };
@@ -228,7 +228,7 @@ impl WinogradRows {
     }
 
     fn lists_len(&self) -> usize {
-        epilogue::lists_len(Some(&self.follow), self.list_len())
+        epilogue::lists_len(Some(&self.follow), self.list_len()).next_multiple_of(16)
     }
 
     /// Stride between frequencies of the products.
@@ -253,7 +253,7 @@ impl WinogradRows {
 
     /// Scratch of a worker, in `f32` values: that of a unit of either loop.
     pub(super) fn slot(&self) -> usize {
-        let output = self.lists_len().next_multiple_of(16) + self.frequencies() * self.product() + self.square_len();
+        let output = self.lists_len() + self.frequencies() * self.product() + self.square_len();
         output.max(self.staged_len())
     }
 
@@ -383,7 +383,7 @@ impl<const M: usize, const N: usize> Kernel for Output<'_, M, N> {
         let width = plan.panel();
         let kg = plan.shape.group_out();
         let panels = chunk * plan.chunk..((chunk + 1) * plan.chunk).min(kg.div_ceil(width));
-        let products = part.slot.wrapping_add(plan.lists_len().next_multiple_of(16));
+        let products = part.slot.wrapping_add(plan.lists_len());
         let float = !rounding::is_wanted(&plan.y, &plan.follow);
         let mut panel = panels.start;
         // SAFETY: the slot has the parts' sizes; the rest is the caller's duty.
@@ -527,13 +527,8 @@ impl Part<'_> {
                     d[i][j] = values[i];
                 }
             }
-            for i in 0..N {
-                let values = transform_input(s, d[i]);
-                for j in 0..N {
-                    // SAFETY: a tile has whole vectors of channels in V.
-                    unsafe { s.store(to.wrapping_add((i * N + j) * stride + c), values[j]) };
-                }
-            }
+            // SAFETY: a tile has whole vectors of channels in V.
+            unsafe { store_frequencies(s, d, to.wrapping_add(c), stride) };
             c += S::LANES;
         }
     }
@@ -609,20 +604,9 @@ impl Part<'_> {
         list: *const f32,
     ) -> [[[S::V; 1]; M]; M] {
         let plan = self.plan;
-        let stride = plan.product();
         // SAFETY: the products' places; the lists' values.
         unsafe {
-            let mut half = [[s.splat(0.0); N]; M];
-            for j in 0..N {
-                let mut values = [s.splat(0.0); N];
-                for i in 0..N {
-                    values[i] = s.load(from.wrapping_add((i * N + j) * stride));
-                }
-                let values: [S::V; M] = transform_output(s, values);
-                for i in 0..M {
-                    half[i][j] = values[i];
-                }
-            }
+            let half: [[S::V; N]; M] = load_products(s, from, plan.product());
             let (low, high) = (s.splat(plan.finish.clamp.0), s.splat(plan.finish.clamp.1));
             let bias = s.load(list);
             let mut sums = [[[s.splat(0.0); 1]; M]; M];
@@ -640,13 +624,7 @@ impl Part<'_> {
                     row: 0,
                     clamp: plan.follow.clamp_before_summand(),
                 };
-                // A tile's places at once.
-                let places = sums.as_flattened_mut();
-                if let Ok(places) = <&mut [[S::V; 1]; 16]>::try_from(&mut *places) {
-                    row_tile::finish(s, keep, &after, places);
-                } else if let Ok(places) = <&mut [[S::V; 1]; 4]>::try_from(places) {
-                    row_tile::finish(s, keep, &after, places);
-                }
+                row_tile::finish(s, keep, &after, sums.as_flattened_mut());
             }
             sums
         }
@@ -738,8 +716,7 @@ impl Part<'_> {
         let keep = (kg - channel).min(S::LANES);
         let [_, oh, ow] = shape.output;
         let place = [image, self.group * kg + channel, 0, row, column];
-        let squares =
-            self.slot.wrapping_add(plan.lists_len().next_multiple_of(16) + plan.frequencies() * plan.product());
+        let squares = self.slot.wrapping_add(plan.lists_len() + plan.frequencies() * plan.product());
         // SAFETY: the slot has room for the results; rows and columns below the output's sizes are its places.
         unsafe {
             for t in 0..count {
