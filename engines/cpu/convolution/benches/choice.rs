@@ -1,7 +1,7 @@
 //! Holds the choice of an algorithm against measurement: times every algorithm that serves a convolution.
 //!
 //! `cargo bench -p hipdnn-cpu-convolution --bench choice -- LIST [--threads 1] [--rounds 7] [--isa NAME] [--channels-last |
-//! --channels-last-outputs] [--element f16|bf16] [--only TEXT]`
+//! --channels-last-outputs] [--element f16|bf16] [--only TEXT] [--algorithm NAME]`
 //!
 //! The list is a file as `cargo xtask bench conv --list` takes it. Weights are constant, so that preparing them is not timed.
 //! Algorithms take turns, and the fastest run of each is taken; with one thread, by the time that it computed. The regret of a
@@ -34,6 +34,8 @@ struct Options {
     channels_last: [bool; 2],
     element: Element,
     only: String,
+    /// Name of the one algorithm to time; of all if empty.
+    algorithm: String,
 }
 
 /// A convolution of the list.
@@ -52,8 +54,8 @@ struct Time {
 }
 
 /// Choice of an algorithm, with the times of the chosen and of the fastest one in all uses.
-struct Choice {
-    chosen: &'static str,
+struct Choice<'a> {
+    chosen: &'a str,
     regret: f64,
     spent: f64,
     least: f64,
@@ -76,7 +78,10 @@ fn main() {
     println!("{}, {} thread(s): µs of the chosen algorithm, and of the others", options.isa, options.threads);
     for case in cases.iter().filter(|case| case.name.contains(&options.only)) {
         let problem = problem(&case.shape, options.channels_last, options.element);
-        let chosen = ConvolutionPlan::with_isa(&problem, options.threads, options.isa).algorithm();
+        let chosen = match options.algorithm.as_str() {
+            "" => ConvolutionPlan::with_isa(&problem, options.threads, options.isa).algorithm(),
+            name => name,
+        };
         let mut times = measured(&problem, &options, &pool, clock);
         times.sort_by(|one, other| one.microseconds.total_cmp(&other.microseconds));
         let Some(time) = times.iter().find(|time| time.name == chosen) else {
@@ -107,6 +112,7 @@ fn options() -> Options {
         channels_last: [false; 2],
         element: Element::F32,
         only: String::new(),
+        algorithm: String::new(),
     };
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
@@ -117,6 +123,7 @@ fn options() -> Options {
             "--threads" => options.threads = number(value()),
             "--rounds" => options.rounds = number(value()),
             "--only" => options.only = value(),
+            "--algorithm" => options.algorithm = value(),
             "--channels-last" => options.channels_last = [true; 2],
             "--channels-last-outputs" => options.channels_last = [false, true],
             "--element" => {
@@ -269,7 +276,10 @@ fn measured(problem: &Problem, options: &Options, pool: &Pool, clock: fn() -> Du
     };
     let (x, w, mut y) = (buffer(problem.x_sizes()), buffer(problem.w_sizes()), buffer(problem.y_sizes()));
     let mut contenders: Vec<Contender> = ConvolutionPlan::all(problem, options.threads, options.isa)
-        .filter(|plan| plan.algorithm() != "naive")
+        .filter(|plan| match options.algorithm.as_str() {
+            "" => plan.algorithm() != "naive",
+            name => plan.algorithm() == name,
+        })
         .map(|plan| {
             let mut prepared = AlignedBuffer::new(plan.prepared_len());
             // SAFETY: the weights have the problem's sizes and layout.
@@ -321,8 +331,8 @@ fn pair(bits: [u16; 2]) -> f32 {
 }
 
 /// Prints the regret of the choices, by the chosen algorithm and of all.
-fn report(all: &[Choice]) {
-    let mut by_algorithm: BTreeMap<&str, Vec<&Choice>> = BTreeMap::new();
+fn report(all: &[Choice<'_>]) {
+    let mut by_algorithm: BTreeMap<&str, Vec<&Choice<'_>>> = BTreeMap::new();
     for choice in all {
         by_algorithm.entry(choice.chosen).or_default().push(choice);
     }

@@ -22,6 +22,8 @@ const BLOCK_BYTES: usize = 128 << 10;
 /// Bytes of a block's places where a band's gaps lie between them, and maximum number of its tiles.
 const FLAT_BYTES: usize = 16 << 10;
 const BETWEEN: usize = 32;
+/// Number of channels whose places are copied to a panel before those of the next panel.
+const FILLED: usize = 16;
 /// Values past the end of a buffer that whole vectors may read.
 const SLACK: usize = (MAX_VECTORS + 2) * MAX_LANES;
 
@@ -297,7 +299,9 @@ const MANY_PHASES: usize = 128;
 /// time for fetches from outer cache levels.
 fn place_cycles((rows, vectors): (usize, usize), stride: usize, depth: usize, lanes: usize) -> f64 {
     let loads = rows as f64 + vectors as f64 * if stride.is_multiple_of(lanes) { 1.0 } else { 2.0 };
-    let fetches = 0.015 * loads + if evict_each_other(stride, depth) { 0.7 } else { 0.0 };
+    // Of two vectors of eight lanes one crosses the end of a line.
+    let crossing = if lanes == 8 && !stride.is_multiple_of(lanes) { 0.4 * vectors as f64 } else { 0.0 };
+    let fetches = 0.015 * loads + crossing + if evict_each_other(stride, depth) { 0.7 } else { 0.0 };
     ((rows * vectors) as f64 / 2.0).max(loads / 2.0).max(4.0) + fetches
 }
 
@@ -449,6 +453,7 @@ impl Kernel for Unit<'_, Gemm> {
                     Source::InPlace => {}
                 }
                 for rows in at.tiles.clone() {
+                    let mut row = job.row(rows, taps);
                     for tile in begin..end {
                         let is_last = tile + 1 == tiles;
                         let mut column = Column {
@@ -470,7 +475,7 @@ impl Kernel for Unit<'_, Gemm> {
                             }
                             _ => {}
                         }
-                        job.tile(s, &column, rows, taps);
+                        job.tile(s, &mut row, &column);
                     }
                 }
                 begin = end;
@@ -503,6 +508,20 @@ struct Column<'a> {
     begin: usize,
     end: usize,
     lanes: &'a Lanes,
+}
+
+/// Row of tiles: the same output channels, whatever the places.
+struct Row<'a> {
+    /// Tile of the row, but for its places.
+    tile: Tile<'a>,
+    /// Factors of the next row.
+    next: *const f32,
+    /// First output channel.
+    channel: usize,
+    /// Address of the unit's first place in the output, and in the summand of the epilogue in registers; null where the
+    /// tile is stored to scratch memory, and without a summand.
+    y: *mut f32,
+    summand: *const f32,
 }
 
 struct Job<'a, S> {
@@ -550,82 +569,104 @@ impl<S: Simd> Job<'_, S> {
         }
     }
 
-    /// Computes a tile: its sums and their epilogue.
+    /// Prepares the tiles of a row.
     #[inline(always)]
-    unsafe fn tile(&self, s: S, column: &Column<'_>, rows: usize, taps: &[usize]) {
+    unsafe fn row<'a>(&'a self, rows: usize, taps: &'a [usize]) -> Row<'a> {
         let (plan, at) = (self.unit.plan, self.at);
         let shape = &plan.shape;
         let (kg, depth) = (shape.group_out(), shape.depth());
         let height = plan.size.0;
-        let channel = rows * height;
+        let first = rows * height;
         let panels = kg.div_ceil(height);
-        let count = height.min(kg - channel);
-        let function = if column.narrow { self.narrow } else { self.function };
-        let first_row = (rows - at.tiles.start) * height;
         let weights = self.unit.weights.wrapping_add((at.group * panels + rows) * height * depth);
-        let mut job = Tile {
-            channels: if taps.len() == 1 { depth } else { shape.group_in() },
-            taps,
-            step: column.step,
-            a: weights,
-            a_step: height,
-            b: column.b,
-            bias: if self.bias.is_null() { self.bias } else { self.bias.wrapping_add(first_row) },
-            clamp: plan.finish.clamp,
-            to: [self.scratch; MAX_VECTORS],
-            keep: column.lanes.keep,
-            row: 0,
-            rows: count,
-            next: if column.first { weights.wrapping_add(height * depth) } else { std::ptr::null() },
-            after: None,
+        let first_row = (rows - at.tiles.start) * height;
+        let channel = at.group * kg + first;
+        let mut row = Row {
+            tile: Tile {
+                channels: if taps.len() == 1 { depth } else { shape.group_in() },
+                taps,
+                step: 0,
+                a: weights,
+                a_step: height,
+                b: std::ptr::null(),
+                bias: if self.bias.is_null() { self.bias } else { self.bias.wrapping_add(first_row) },
+                clamp: plan.finish.clamp,
+                to: [self.scratch; MAX_VECTORS],
+                keep: [0; MAX_VECTORS],
+                row: plan.tile_places(),
+                rows: height.min(kg - first),
+                next: std::ptr::null(),
+                after: None,
+            },
+            next: weights.wrapping_add(height * depth),
+            channel,
+            y: std::ptr::null_mut(),
+            summand: std::ptr::null(),
         };
-        let channel = at.group * kg + channel;
-        if let Some(in_tile) = &plan.direct {
-            let first_place = plan.y.offset([at.image, channel, at.z, at.row, at.column]);
-            let y = self.unit.y.cast::<f32>().wrapping_add(first_place + column.begin);
-            job.row = plan.y.strides[1];
-            for (to, offset) in job.to.iter_mut().zip(column.lanes.to) {
-                *to = y.wrapping_add(offset);
+        let Some(in_tile) = &plan.direct else { return row };
+        let place = [at.image, channel, at.z, at.row, at.column];
+        row.y = self.unit.y.cast::<f32>().wrapping_add(plan.y.offset(place));
+        row.tile.row = plan.y.strides[1];
+        if in_tile.is_empty() {
+            return row;
+        }
+        let mut after = After {
+            steps: &plan.steps,
+            values: self.lists.wrapping_add(first_row),
+            summand: [std::ptr::null(); MAX_VECTORS],
+            row: 0,
+            clamp: in_tile.clamp,
+        };
+        if let Some((operand, layout)) = &in_tile.summand {
+            // SAFETY: the operands are those of the problem.
+            let from = unsafe { *self.unit.operands.add(*operand) }.cast::<f32>();
+            row.summand = from.wrapping_add(layout.offset(place));
+            after.row = layout.strides[1];
+        }
+        row.tile.after = Some(after);
+        row
+    }
+
+    /// Computes a tile: its sums and their epilogue.
+    #[inline(always)]
+    unsafe fn tile(&self, s: S, row: &mut Row<'_>, column: &Column<'_>) {
+        let (plan, at) = (self.unit.plan, self.at);
+        let function = if column.narrow { self.narrow } else { self.function };
+        let tile = &mut row.tile;
+        (tile.b, tile.step) = (column.b, column.step);
+        tile.keep = column.lanes.keep;
+        tile.next = if column.first { row.next } else { std::ptr::null() };
+        let (from, end) = (column.begin, column.end);
+        if plan.direct.is_some() {
+            let offsets = column.lanes.to;
+            for (to, offset) in tile.to.iter_mut().zip(offsets) {
+                *to = row.y.wrapping_add(from + offset);
             }
-            if !in_tile.is_empty() {
-                let mut after = After {
-                    steps: &plan.steps,
-                    values: self.lists.wrapping_add(first_row),
-                    summand: [std::ptr::null(); MAX_VECTORS],
-                    row: 0,
-                    clamp: in_tile.clamp,
-                };
-                if let Some((operand, layout)) = &in_tile.summand {
-                    let first = layout.offset([at.image, channel, at.z, at.row, at.column]);
-                    // SAFETY: the operands are those of the problem.
-                    let from = unsafe { *self.unit.operands.add(*operand) }.cast::<f32>();
-                    let from = from.wrapping_add(first + column.begin);
-                    for (summand, offset) in after.summand.iter_mut().zip(column.lanes.to) {
-                        *summand = from.wrapping_add(offset);
-                    }
-                    after.row = layout.strides[1];
+            if let Some(after) = &mut tile.after
+                && !row.summand.is_null()
+            {
+                for (summand, offset) in after.summand.iter_mut().zip(offsets) {
+                    *summand = row.summand.wrapping_add(from + offset);
                 }
-                job.after = Some(after);
             }
             // SAFETY: kept lanes are output places of the band.
-            unsafe { function(s, &job) };
+            unsafe { function(s, tile) };
             return;
         }
-        let (from, end) = (column.begin, column.end);
         if from == end {
             return;
         }
-        job.row = plan.tile_places();
-        for (to, offset) in job.to.iter_mut().zip(column.lanes.to) {
+        for (to, offset) in tile.to.iter_mut().zip(column.lanes.to) {
             *to = self.scratch.wrapping_add(offset);
         }
         let ow = at.width;
-        let place = [at.image, channel, at.z, at.row + from / ow, at.column + from % ow];
+        let place = [at.image, row.channel, at.z, at.row + from / ow, at.column + from % ow];
         // SAFETY: the scratch tile takes all rows; kept lanes are output places of the band.
         unsafe {
-            plan.finish.prefetch(s, self.unit.operands, self.unit.y, place, count, end - from);
-            function(s, &job);
-            let block = Block { at: place, values: self.scratch, channels: count, pitch: job.row, count: end - from };
+            plan.finish.prefetch(s, self.unit.operands, self.unit.y, place, tile.rows, end - from);
+            function(s, tile);
+            let block =
+                Block { at: place, values: self.scratch, channels: tile.rows, pitch: tile.row, count: end - from };
             plan.finish.run(s, self.unit.operands, self.unit.y, block);
         }
     }
@@ -650,14 +691,20 @@ impl<S: Simd> Job<'_, S> {
             + at.row * row_step
             + at.column * column_step;
         assert!(end <= rows * columns, "places are those of the unit");
-        for c in 0..cg {
+        // Panels may be as far apart as lines of the caches that share a set, and rows of channels as well.
+        for first in (0..cg).step_by(FILLED) {
             let (mut i, mut q, mut place) = (begin / columns, begin % columns, 0);
             while begin + place < end {
                 let run = (width - place % width).min(columns - q).min(end - begin - place);
-                let to = panels.wrapping_add((place / width * cg + c) * width + place % width);
-                let from = start + c * strides[1] + i * row_step + q * column_step;
-                // SAFETY: the run is inside of a panel's row and of an input row.
-                unsafe { copy(s, element, self.unit.x, from, column_step, to, run) };
+                let to = panels.wrapping_add((place / width * cg + first) * width + place % width);
+                let from = start + first * strides[1] + i * row_step + q * column_step;
+                for c in 0..FILLED.min(cg - first) {
+                    // SAFETY: the run is inside of a panel's row and of an input row.
+                    unsafe {
+                        let to = to.wrapping_add(c * width);
+                        copy(s, element, self.unit.x, from + c * strides[1], column_step, to, run);
+                    }
+                }
                 (q, place) = (q + run, place + run);
                 if q == columns {
                     (i, q) = (i + 1, 0);

@@ -36,8 +36,9 @@ const WAYS: usize = 7;
 const PLANES: (usize, usize) = (8, 16);
 /// Minimum number of terms of a kernel row of fewer input channels.
 const ROW: usize = 64;
-/// Factor that makes the estimated cost comparable with those of algorithms of planes, a fit to measured times of 478 convolutions.
-pub(super) const BESIDE_PLANES: f64 = 0.89;
+/// Factors that make the estimated cost comparable with those of algorithms of planes, for eight and for sixteen lanes, a fit to
+/// measured times of some 500 convolutions.
+pub(super) const BESIDE_PLANES: [f64; 2] = [0.8, 0.89];
 /// Parts of a plane for each thread, at most, where none of its input is copied.
 const PARTS: usize = 8;
 /// Bytes a cycle of what another thread's core has written.

@@ -182,9 +182,11 @@ impl Algorithm {
         if let Some(direct) = direct {
             return Algorithm::Direct(direct);
         }
-        // Where sixteen lanes are transposed to planes, matrices of taps were as fast when they were measured; products of terms are faster.
+        // Where tiles are transposed to planes, matrices of taps were as fast when they were measured, or faster, but for columns of
+        // eight lanes a stride apart that a few vectors of channels look at; products of terms are faster anyway.
         let of_terms = multiplies_terms(problem.x.element, problem.w.element, isa);
-        let suits = |stem: &Stem| isa.lanes() == 8 || stem.is_in_rows() && !of_terms;
+        let few = isa.lanes() == 8 && shape.stride[2] == 2 && shape.in_channels > 2 && shape.out_channels <= 32;
+        let suits = |stem: &Stem| stem.is_in_rows() && !of_terms || few;
         if let Some(stem) = Stem::new(problem, threads, isa).filter(suits) {
             return Algorithm::Stem(stem);
         }
@@ -212,7 +214,7 @@ impl Algorithm {
         }
         if Indirect::suits_planes(problem) {
             let indirect = Indirect::new(problem, threads, isa);
-            let cost = indirect.cost * indirect::BESIDE_PLANES;
+            let cost = indirect.cost * indirect::BESIDE_PLANES[isa.lanes() / 16];
             if cost < best.0 {
                 best = (cost, Algorithm::Indirect(Box::new(indirect)));
             }

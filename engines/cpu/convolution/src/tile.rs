@@ -5,8 +5,9 @@
 use hipdnn_cpu_simd::isa::{Kernel, Simd};
 use std::marker::PhantomData;
 
-/// Maximum number of vectors of a tile.
+/// Maximum number of vectors of a tile, and of rows.
 pub(super) const MAX_VECTORS: usize = 4;
+const MAX_ROWS: usize = 14;
 
 /// Arguments of a tile: `sum over c, t of a[c][t][row] · b[c·step + tap t + place]`.
 pub(super) struct Tile<'a> {
@@ -212,6 +213,11 @@ impl<const R: usize, const V: usize> Kernel for Run<'_, R, V> {
             let (low, high) = (s.splat(tile.clamp.0), s.splat(tile.clamp.1));
             let all = hipdnn_cpu_simd::isa::first(S::LANES);
             let whole = tile.keep[..V].iter().all(|keep| *keep == all);
+            let steps = tile.after.as_ref().map_or(0, |after| after.steps.len());
+            if whole && tile.rows == R && steps == 0 {
+                store_rows(s, tile, &sums);
+                return;
+            }
             // An array of their own: where rows are walked that may not be stored, the compiler keeps values in memory, and
             // would store these sums at every step. And only now: sums that begin with a large bias lose their own digits.
             let mut values = [[s.splat(0.0); V]; R];
@@ -235,6 +241,42 @@ impl<const R: usize, const V: usize> Kernel for Run<'_, R, V> {
                         }
                     }
                 }
+            }
+        }
+    }
+}
+
+/// Stores whole sums with bias, clamp and summand, row by row: sixteen registers are too few for the values of all rows.
+///
+/// # Safety
+/// The tile's rows and lanes can be stored, and those of the summand read.
+#[inline(always)]
+unsafe fn store_rows<S: Simd, const R: usize, const V: usize>(s: S, tile: &Tile<'_>, sums: &[[S::V; V]; R]) {
+    static ZEROS: [f32; MAX_ROWS] = [0.0; MAX_ROWS];
+    const { assert!(R <= MAX_ROWS) };
+    let bias = if tile.bias.is_null() { ZEROS.as_ptr() } else { tile.bias };
+    let (low, high) = (s.splat(tile.clamp.0), s.splat(tile.clamp.1));
+    // SAFETY: the caller's duty; there is a bias, or a zero, for each row.
+    unsafe {
+        let Some(after) = &tile.after else {
+            for row in 0..R {
+                let bias = s.splat(*bias.add(row));
+                for v in 0..V {
+                    let value = s.min(high, s.max(low, s.add(sums[row][v], bias)));
+                    s.store(tile.to[v].wrapping_add(row * tile.row), value);
+                }
+            }
+            return;
+        };
+        let (least, most) = (s.splat(after.clamp.0), s.splat(after.clamp.1));
+        for row in 0..R {
+            let bias = s.splat(*bias.add(row));
+            for v in 0..V {
+                let mut value = s.min(high, s.max(low, s.add(sums[row][v], bias)));
+                if !after.summand[v].is_null() {
+                    value = s.add(value, s.load(after.summand[v].wrapping_add(row * after.row)));
+                }
+                s.store(tile.to[v].wrapping_add(row * tile.row), s.min(most, s.max(least, value)));
             }
         }
     }

@@ -63,7 +63,7 @@ impl Wide {
         let (kg, depth) = (shape.group_out(), shape.depth());
         // Rows of few places share cache lines with others': gathered, a tile stays in the first-level cache.
         let matrix = problem.is_matrix();
-        let in_place = |rows: usize| matrix && (places == 1 || places >= MANY) && rows <= places;
+        let in_place = |rows: usize| matrix && (places == 1 || places >= MANY && lanes == 16) && rows <= places;
         // A single tap's columns a stride apart are picked from each row, which is a vector at least.
         let picked = match (shape.taps(), shape.stride[2]) {
             (1, 2..) => PICKED * (shape.group_in() * oh * ow.div_ceil(lanes)) as f64,

@@ -27,8 +27,8 @@ const FREQUENCIES: usize = IN * IN;
 const INPUT_BYTES: usize = 768 << 10;
 /// Bytes of transformed weights that stay in that cache.
 const WEIGHTS_BYTES: usize = 768 << 10;
-/// Factor of the estimate, a fit to measured times.
-const FIT: f64 = 1.2;
+/// Factors of the estimate for eight and for sixteen lanes, a fit to measured times.
+const FITS: [f64; 2] = [1.03, 1.2];
 const SLACK: usize = 3 * MAX_LANES;
 
 #[derive(Debug)]
@@ -129,7 +129,7 @@ impl Winograd {
                     let stream = if chunks as f64 * weights > WEIGHTS_BYTES as f64 { weights / 7.0 } else { 0.0 };
                     let unit = 500.0 + input + output + products.max(stream) + 0.3 * products.min(stream);
                     let units = shape.batch * shape.groups * phases(shape) * bands * chunks;
-                    let cost = FIT * unit * units.div_ceil(threads) as f64;
+                    let cost = FITS[lanes / 16] * unit * units.div_ceil(threads) as f64;
                     if cost < plan.cost {
                         plan = Winograd { cost, size: *size, height, bands, chunk, chunks, ..plan };
                     }

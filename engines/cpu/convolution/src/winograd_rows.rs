@@ -34,8 +34,9 @@ const WEIGHTS_BYTES: usize = 768 << 10;
 /// Bytes of transformed weights that arrive in a cycle from behind that cache: from a cache that the cores of a die share, as on
 /// AMD's CPUs, for weights of up to so many bytes.
 const FROM_DIE: [(usize, f64); 2] = [(12 << 20, 24.0), (24 << 20, 12.0)];
-/// The same from memory behind that cache, and from caches across a mesh.
-const FROM_MEMORY: f64 = 9.0;
+/// The same from memory behind that cache, for CPUs of eight and of sixteen lanes, which have slower and faster memory, and from
+/// caches across a mesh.
+const FROM_MEMORY: [f64; 2] = [6.0, 9.0];
 const FROM_MESH: f64 = 5.0;
 /// Outputs of a tile, per axis.
 pub(super) const TILES: [usize; 2] = [2, 4];
@@ -101,7 +102,10 @@ impl WinogradRows {
         let (cg, kg) = (shape.group_in(), shape.group_out());
         let all_weights = size_of::<f32>() * frequencies * shape.groups * cg * kg;
         let rate = match machine::is_amd() {
-            true => FROM_DIE.iter().find(|(bytes, _)| all_weights <= *bytes).map_or(FROM_MEMORY, |(_, rate)| *rate),
+            true => FROM_DIE
+                .iter()
+                .find(|(bytes, _)| all_weights <= *bytes)
+                .map_or(FROM_MEMORY[lanes / 16], |(_, rate)| *rate),
             false => FROM_MESH,
         };
         // Rows of many planes are far apart in memory. Both factors are fits to measured times.
