@@ -230,11 +230,14 @@ impl Gemm {
     fn panels_len(&self) -> usize {
         let tiles = match self.source {
             Source::Flat(_) => 0,
-            // Places that do not fill a tile.
-            Source::InPlace => 1,
-            Source::Single | Source::Picked(_) => self.run,
+            Source::Single | Source::InPlace | Source::Picked(_) => self.run,
         };
         (tiles * self.tile_places() * self.shape.depth() + SLACK).next_multiple_of(16)
+    }
+
+    /// True if the channels of an aligned input are aligned as well.
+    fn has_aligned_channels(&self) -> bool {
+        self.x.strides[1].is_multiple_of(self.isa.lanes())
     }
 
     fn band_len(&self) -> usize {
@@ -301,21 +304,21 @@ fn place_cycles((rows, vectors): (usize, usize), stride: usize, depth: usize, la
     let loads = rows as f64 + vectors as f64 * if stride.is_multiple_of(lanes) { 1.0 } else { 2.0 };
     // Of two vectors of eight lanes one crosses the end of a line.
     let crossing = if lanes == 8 && !stride.is_multiple_of(lanes) { 0.4 * vectors as f64 } else { 0.0 };
-    let fetches = 0.015 * loads + crossing + if evict_each_other(stride, depth) { 0.7 } else { 0.0 };
+    let fetches = 0.015 * loads + crossing + if evict_each_other(stride, depth, lanes) { 0.7 } else { 0.0 };
     ((rows * vectors) as f64 / 2.0).max(loads / 2.0).max(4.0) + fetches
 }
 
 /// True if the first-level cache does not have the lines of so many channels at the same time, `stride` apart, since they
-/// share a few of its sets.
-fn evict_each_other(stride: usize, depth: usize) -> bool {
+/// share a few of its sets, or since two vectors of eight lanes lie in two lines where channels begin anywhere.
+fn evict_each_other(stride: usize, depth: usize, lanes: usize) -> bool {
     const LINE: usize = 16;
     const SETS: usize = 64;
     const WAYS: usize = 8;
-    let shared = match stride.is_multiple_of(LINE) {
-        true => SETS.min(1 << (stride / LINE).trailing_zeros().min(31)),
-        false => 1,
+    let (shared, lines) = match stride.is_multiple_of(LINE) {
+        true => (SETS.min(1 << (stride / LINE).trailing_zeros().min(31)), 1),
+        false => (1, if lanes == 8 && !stride.is_multiple_of(lanes) { 2 } else { 1 }),
     };
-    depth > WAYS * (SETS / shared)
+    depth * lines > WAYS * (SETS / shared)
 }
 
 impl InUnits for Gemm {
@@ -398,6 +401,11 @@ impl Kernel for Unit<'_, Gemm> {
             let narrow = tile::function::<S>(narrow);
             let job = Job { unit: &self, at: &at, function, narrow, bias, lists, scratch };
             let (x, strides) = (self.x.cast::<f32>().cast_mut(), plan.x.strides);
+            let copied = match plan.source {
+                Source::Single => true,
+                Source::InPlace => plan.has_aligned_channels() && !x.addr().is_multiple_of(4 * S::LANES),
+                Source::Flat(_) | Source::Picked(_) => false,
+            };
             let (width, mut places) = (plan.tile_places(), at.height * at.width);
             // Address of a tile's places, distance to those of the next one, and stride between channels.
             let (mut b, mut next, mut step) = (panels, width * depth, width);
@@ -411,7 +419,7 @@ impl Kernel for Unit<'_, Gemm> {
                 Source::Picked(band) => {
                     band.fill(s, self.x, at.image, at.group, [at.z, at.row, at.column], band_copy, SLACK);
                 }
-                Source::InPlace => {
+                Source::InPlace if !copied => {
                     let from = at.image * strides[0]
                         + at.group * plan.shape.group_in() * strides[1]
                         + at.z * strides[2]
@@ -423,7 +431,7 @@ impl Kernel for Unit<'_, Gemm> {
                         job.fill_rest(s, b, places / width * width, places, panels);
                     }
                 }
-                Source::Single => {}
+                Source::Single | Source::InPlace => {}
             }
             let tiles = places.div_ceil(width);
             // Without gaps all tiles but the last are alike.
@@ -435,7 +443,7 @@ impl Kernel for Unit<'_, Gemm> {
                 // Panels are those of the block.
                 let mut panel = 0;
                 match &plan.source {
-                    Source::Single => {
+                    Source::Single | Source::InPlace if copied => {
                         panel = begin;
                         job.fill_single(s, panels, begin * width, (end * width).min(places));
                     }
@@ -450,7 +458,7 @@ impl Kernel for Unit<'_, Gemm> {
                             between[tile - begin] = job.lanes(places, tile);
                         }
                     }
-                    Source::InPlace => {}
+                    Source::Single | Source::InPlace => {}
                 }
                 for rows in at.tiles.clone() {
                     let mut row = job.row(rows, taps);
@@ -470,7 +478,7 @@ impl Kernel for Unit<'_, Gemm> {
                                 let lanes = &between[tile - begin];
                                 (column.begin, column.end, column.lanes) = (lanes.begin, lanes.end, lanes);
                             }
-                            Source::InPlace if is_last && places % width != 0 => {
+                            Source::InPlace if !copied && is_last && places % width != 0 => {
                                 (column.b, column.step) = (panels, width);
                             }
                             _ => {}
@@ -698,10 +706,17 @@ impl<S: Simd> Job<'_, S> {
                 let run = (width - place % width).min(columns - q).min(end - begin - place);
                 let to = panels.wrapping_add((place / width * cg + first) * width + place % width);
                 let from = start + first * strides[1] + i * row_step + q * column_step;
+                // What is copied next: the places behind these, or the first ones of the next channels.
+                let ahead = match begin + place + run < end {
+                    true => run * column_step,
+                    false => (FILLED * strides[1]).wrapping_sub(i * row_step + q * column_step),
+                };
+                let ahead = self.unit.x.wrapping_add(from.wrapping_add(ahead) * element.bytes());
                 for c in 0..FILLED.min(cg - first) {
                     // SAFETY: the run is inside of a panel's row and of an input row.
                     unsafe {
                         let to = to.wrapping_add(c * width);
+                        s.prefetch(ahead.wrapping_add(c * strides[1] * element.bytes()).cast());
                         copy(s, element, self.unit.x, from + c * strides[1], column_step, to, run);
                     }
                 }
@@ -796,12 +811,15 @@ mod tests {
     #[test]
     fn channels_on_few_sets_evict_each_other() {
         // Of 24×160 places: 240 lines, so that every sixteenth of 64 sets is used; 32 lines fit.
-        assert!(!evict_each_other(24 * 160, 32) && evict_each_other(24 * 160, 33));
-        assert!(!evict_each_other(56 * 56, 128) && evict_each_other(56 * 56, 129));
+        assert!(!evict_each_other(24 * 160, 32, 16) && evict_each_other(24 * 160, 33, 16));
+        assert!(!evict_each_other(56 * 56, 128, 8) && evict_each_other(56 * 56, 129, 8));
         // An odd number of lines uses all sets, and so do channels that begin inside of lines.
         for places in [28 * 28, 35 * 35] {
-            assert!(!evict_each_other(places, 512) && evict_each_other(places, 513));
+            assert!(!evict_each_other(places, 512, 16) && evict_each_other(places, 513, 16));
         }
+        // Two vectors of eight lanes that begin inside of a line end in the next one.
+        assert!(!evict_each_other(35 * 35, 256, 8) && evict_each_other(35 * 35, 257, 8));
+        assert!(!evict_each_other(28 * 28, 512, 8) && evict_each_other(28 * 28, 513, 8));
     }
 
     #[test]

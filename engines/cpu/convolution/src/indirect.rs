@@ -36,9 +36,9 @@ const WAYS: usize = 7;
 const PLANES: (usize, usize) = (8, 16);
 /// Minimum number of terms of a kernel row of fewer input channels.
 const ROW: usize = 64;
-/// Factors that make the estimated cost comparable with those of algorithms of planes, for eight and for sixteen lanes, a fit to
-/// measured times of some 500 convolutions.
-pub(super) const BESIDE_PLANES: [f64; 2] = [0.8, 0.89];
+/// Factors that make the estimated cost comparable with those of algorithms of planes: for sixteen lanes, for eight, and for eight
+/// with a single tap. A fit to measured times of some 500 convolutions.
+const BESIDE_PLANES: [f64; 3] = [0.89, 0.8, 1.04];
 /// Parts of a plane for each thread, at most, where none of its input is copied.
 const PARTS: usize = 8;
 /// Bytes a cycle of what another thread's core has written.
@@ -233,6 +233,17 @@ impl Indirect {
         }
         plan.steps = epilogue::steps(plan.direct.as_ref(), plan.list_len());
         plan
+    }
+
+    /// Estimated cycles of a run, beside algorithms of planes.
+    pub(super) fn cost_beside_planes(&self) -> f64 {
+        let [of_sixteen, of_eight, of_single] = BESIDE_PLANES;
+        self.cost
+            * match self.isa.lanes() {
+                16 => of_sixteen,
+                _ if self.shape.taps() > 1 => of_eight,
+                _ => of_single,
+            }
     }
 
     /// Output channels of a weight panel.

@@ -214,7 +214,7 @@ impl Algorithm {
         }
         if Indirect::suits_planes(problem) {
             let indirect = Indirect::new(problem, threads, isa);
-            let cost = indirect.cost * indirect::BESIDE_PLANES[isa.lanes() / 16];
+            let cost = indirect.cost_beside_planes();
             if cost < best.0 {
                 best = (cost, Algorithm::Indirect(Box::new(indirect)));
             }
