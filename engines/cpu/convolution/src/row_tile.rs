@@ -55,8 +55,8 @@ pub(super) type RowTileFn<S> = unsafe fn(S, &RowTile<'_>);
 pub(super) fn sizes(lanes: usize) -> impl Iterator<Item = (usize, usize)> {
     let most: &[(usize, usize)] = match lanes {
         16 => &[(14, 2), (6, 4), (14, 1)],
-        // Sixteen registers, or eight lanes in two each.
-        _ => &[(6, 2), (8, 1)],
+        // Sixteen registers, or eight lanes in two each. One place's sums wait for each other, unless there are many.
+        _ => &[(6, 2), (2, 4), (8, 1)],
     };
     most.iter().flat_map(|(rows, vectors)| (rows.div_ceil(2)..=*rows).rev().map(|rows| (rows, *vectors)))
 }
@@ -74,7 +74,7 @@ pub(super) fn function<S: Simd>(size: (usize, usize)) -> RowTileFn<S> {
     if S::LANES == 16 {
         among!((1: 1 2 3 4 5 6 7 8 9 10 11 12 13 14) (2: 1 2 3 4 5 6 7 8 9 10 11 12 13 14) (4: 1 2 3 4 5 6))
     } else {
-        among!((1: 1 2 3 4 5 6 7 8) (2: 1 2 3 4 5 6))
+        among!((1: 1 2 3 4 5 6 7 8) (2: 1 2 3 4 5 6) (4: 1 2))
     }
 }
 

@@ -11,7 +11,7 @@
 
 use super::band::{copy, inside, place_distance, store_lanes, zero};
 use super::epilogue::{self, Block, Epilogue, InTile};
-use super::problem::{Layout, Problem, Shape};
+use super::problem::{Element, Layout, Problem, Shape};
 use super::row_tile::{RowAfter, clamp, finish};
 use super::tile;
 use super::units::{InUnits, Unit};
@@ -27,6 +27,9 @@ const LEAST_OUTPUTS: usize = 8;
 
 /// Maximum number of terms of a sum: the weights of a tile's channels stay in the first-level cache.
 const MOST_TERMS: usize = 200;
+
+/// Prefetch distance for the output, in places.
+const AHEAD: usize = 32;
 
 /// Values of the copy of a band's input, which stays in the second-level cache with what passes through it.
 const BAND: usize = (128 << 10) / size_of::<f32>();
@@ -272,6 +275,7 @@ impl Unit<'_, Stem> {
         let y = plan.y.offset(at);
         let (distance, pitch) = (plan.y.strides[1], plan.pitch());
         let block = self.slot.wrapping_add(plan.slot() - if plan.direct.is_some() { 0 } else { S::LANES * pitch });
+        let whole = plan.direct.is_some() && channels == S::LANES && plan.y.element == Element::F32;
         // SAFETY: the caller's duty; a block's rows take whole vectors, `pitch` being a multiple of the longest.
         unsafe {
             for place in (0..ow).step_by(S::LANES) {
@@ -281,6 +285,14 @@ impl Unit<'_, Stem> {
                     square[i] = s.load(sums.wrapping_add((place + i) * S::LANES));
                 }
                 let square = s.transpose(square);
+                if whole && count == S::LANES {
+                    let to = self.y.cast::<f32>().wrapping_add(y + place);
+                    for i in 0..S::LANES {
+                        s.store(to.wrapping_add(i * distance), square[i]);
+                        s.prefetch_write(to.wrapping_add(i * distance + AHEAD));
+                    }
+                    continue;
+                }
                 for i in 0..S::LANES {
                     if i < channels && plan.direct.is_some() {
                         store_lanes(s, plan.y.element, self.y, y + i * distance + place, square[i], count);

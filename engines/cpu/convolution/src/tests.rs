@@ -1017,18 +1017,59 @@ fn packed(shape: Shape) -> Problem {
     }
 }
 
-/// Tiles of 2×2 where vectors of sixteen lanes would wait for weights of 36 frequencies, of 4×4 elsewhere.
+/// Tiles of 2×2 where few tiles would wait for weights of 36 frequencies, of 4×4 elsewhere.
 #[test]
 fn winograd_tiles_are_chosen_by_size() {
     const SMALL: &str = "winograd F(2×2), vectors of channels";
     const LARGE: &str = "winograd F(4×4), vectors of channels";
     for isa in Isa::available() {
-        let few = if isa.lanes() == 16 { SMALL } else { LARGE };
-        for (channels, size, name) in [(512, 7, few), (512, 28, LARGE), (64, 56, LARGE)] {
+        for (channels, size, name) in [(512, 7, SMALL), (512, 28, LARGE), (64, 56, LARGE)] {
             let groups = (1, 1, channels, channels);
             let problem = packed(shape(groups, [1, size, size], [1, 3, 3], ONE, [0, 1, 1], [0; 3], ONE));
             let plan = winograd_rows::WinogradRows::new(&problem, 1, isa).expect("planes of columns are served");
             assert_eq!(plan.name(), name, "{isa}, {channels} channels on {size}×{size}");
+        }
+    }
+}
+
+/// An input whose vectors would cross the ends of cache lines is copied, with the same results.
+#[test]
+fn inputs_in_place_need_no_alignment() {
+    const HALF: usize = 16;
+    let pool = Pool::new(2);
+    for (input, outputs, places) in [(40, 24, [4, 16]), (21, 30, [8, 11]), (300, 50, [16, 17])] {
+        let [height, width] = places;
+        let problem = packed(shape((1, 1, input, outputs), [1, height, width], ONE, ONE, NO, NO, ONE));
+        let mut random = Random::new(7);
+        let x: Vec<f32> = (0..input * height * width).map(|_| random.unit()).collect();
+        let weights: Vec<f32> = (0..input * outputs).map(|_| random.unit()).collect();
+        for isa in Isa::available() {
+            let plan = ConvolutionPlan::all(&problem, 2, isa).find(|plan| plan.algorithm() == "gemm in place");
+            let plan = plan.expect("an image without padding is read in place");
+            let mut prepared = hipdnn_cpu_simd::scratch::AlignedBuffer::new(plan.prepared_len());
+            // SAFETY: the weights have the problem's sizes.
+            unsafe { plan.prepare(weights.as_ptr().cast(), &mut prepared, &pool) };
+            let results = [0, HALF].map(|behind| {
+                // What is behind the input is no number.
+                let memory = Guarded::new(size_of_val(&x[..]) + behind, true, 0xff);
+                // SAFETY: the memory is as long as the input, or longer.
+                unsafe { memory.data.cast::<f32>().copy_from_nonoverlapping(x.as_ptr(), x.len()) };
+                assert_eq!(memory.data.addr().is_multiple_of(32), behind == 0);
+                let mut y = vec![0.0f32; outputs * height * width];
+                let mut workspace = Guarded::new(plan.workspace_bytes(), true, 0xff);
+                let args = Args {
+                    x: memory.data,
+                    weights: Weights::Prepared(&prepared),
+                    y: y.as_mut_ptr().cast(),
+                    operands: &[],
+                    workspace: workspace.bytes().as_mut_ptr(),
+                };
+                // SAFETY: the tensors are as the problem says, and nobody else has them.
+                unsafe { plan.run(&pool, &args) };
+                y
+            });
+            assert!(results[0].iter().all(|value| value.is_finite()), "{isa}, {input} channels");
+            assert_eq!(results[0], results[1], "{isa}, {input} channels");
         }
     }
 }
