@@ -1039,7 +1039,7 @@ fn inputs_in_place_need_no_alignment() {
     let pool = Pool::new(2);
     for (input, outputs, places) in [(40, 24, [4, 16]), (21, 30, [8, 11]), (300, 50, [16, 17])] {
         let [height, width] = places;
-        let problem = packed(shape((1, 1, input, outputs), [1, height, width], ONE, ONE, NO, NO, ONE));
+        let problem = packed(shape((1, 1, input, outputs), [1, height, width], ONE, ONE, NO, [0; 3], ONE));
         let mut random = Random::new(7);
         let x: Vec<f32> = (0..input * height * width).map(|_| random.unit()).collect();
         let weights: Vec<f32> = (0..input * outputs).map(|_| random.unit()).collect();
