@@ -213,8 +213,10 @@ impl<const R: usize, const V: usize> Kernel for Run<'_, R, V> {
             let (low, high) = (s.splat(tile.clamp.0), s.splat(tile.clamp.1));
             let all = hipdnn_cpu_simd::isa::first(S::LANES);
             let whole = tile.keep[..V].iter().all(|keep| *keep == all);
+            // Sixteen registers are too few for the values of all rows. With thirty-two there are more rows, over which the compiler
+            // would leave a loop, and so the sums in memory.
             let steps = tile.after.as_ref().map_or(0, |after| after.steps.len());
-            if whole && tile.rows == R && steps == 0 {
+            if S::LANES == 8 && whole && tile.rows == R && steps == 0 {
                 store_rows(s, tile, &sums);
                 return;
             }
@@ -246,7 +248,7 @@ impl<const R: usize, const V: usize> Kernel for Run<'_, R, V> {
     }
 }
 
-/// Stores whole sums with bias, clamp and summand, row by row: sixteen registers are too few for the values of all rows.
+/// Stores whole sums with bias, clamp and summand, row by row.
 ///
 /// # Safety
 /// The tile's rows and lanes can be stored, and those of the summand read.
