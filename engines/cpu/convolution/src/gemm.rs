@@ -36,7 +36,8 @@ enum Source {
     Flat(Band),
     /// Panels of (input channel and tap × places of a tile) picked from the padded band.
     Picked(Band),
-    /// One tap, stride 1 and no padding: the input itself. The last tile is copied where it is not a whole one.
+    /// One tap, stride 1 and no padding: the input itself. The last tile is copied where it is not a whole one, and all of them
+    /// where the input's address would have vectors cross the ends of cache lines.
     InPlace,
 }
 
@@ -230,14 +231,17 @@ impl Gemm {
     fn panels_len(&self) -> usize {
         let tiles = match self.source {
             Source::Flat(_) => 0,
+            // Places that do not fill a tile.
+            Source::InPlace if !self.copies_unaligned() => 1,
             Source::Single | Source::InPlace | Source::Picked(_) => self.run,
         };
         (tiles * self.tile_places() * self.shape.depth() + SLACK).next_multiple_of(16)
     }
 
-    /// True if the channels of an aligned input are aligned as well.
-    fn has_aligned_channels(&self) -> bool {
-        self.x.strides[1].is_multiple_of(self.isa.lanes())
+    /// True if an input in place is copied where its address is not a vector's: its channels are vectors apart, so that none of
+    /// them is aligned. Sixteen lanes were not measured.
+    fn copies_unaligned(&self) -> bool {
+        self.isa.lanes() == 8 && self.x.strides[1].is_multiple_of(8)
     }
 
     fn band_len(&self) -> usize {
@@ -403,7 +407,7 @@ impl Kernel for Unit<'_, Gemm> {
             let (x, strides) = (self.x.cast::<f32>().cast_mut(), plan.x.strides);
             let copied = match plan.source {
                 Source::Single => true,
-                Source::InPlace => plan.has_aligned_channels() && !x.addr().is_multiple_of(4 * S::LANES),
+                Source::InPlace => plan.copies_unaligned() && !x.addr().is_multiple_of(4 * S::LANES),
                 Source::Flat(_) | Source::Picked(_) => false,
             };
             let (width, mut places) = (plan.tile_places(), at.height * at.width);
@@ -699,6 +703,7 @@ impl<S: Simd> Job<'_, S> {
             + at.row * row_step
             + at.column * column_step;
         assert!(end <= rows * columns, "places are those of the unit");
+        let origin = begin / columns * row_step + begin % columns * column_step;
         // Panels may be as far apart as lines of the caches that share a set, and rows of channels as well.
         for first in (0..cg).step_by(FILLED) {
             let (mut i, mut q, mut place) = (begin / columns, begin % columns, 0);
@@ -708,10 +713,10 @@ impl<S: Simd> Job<'_, S> {
                 let from = start + first * strides[1] + i * row_step + q * column_step;
                 // What is copied next: the places behind these, or the first ones of the next channels.
                 let ahead = match begin + place + run < end {
-                    true => run * column_step,
-                    false => (FILLED * strides[1]).wrapping_sub(i * row_step + q * column_step),
+                    true => from + run * column_step,
+                    false => start + (first + FILLED) * strides[1] + origin,
                 };
-                let ahead = self.unit.x.wrapping_add(from.wrapping_add(ahead) * element.bytes());
+                let ahead = self.unit.x.wrapping_add(ahead * element.bytes());
                 for c in 0..FILLED.min(cg - first) {
                     // SAFETY: the run is inside of a panel's row and of an input row.
                     unsafe {

@@ -5,8 +5,9 @@
 use hipdnn_cpu_simd::isa::{Kernel, Simd};
 use std::marker::PhantomData;
 
-/// Maximum number of vectors of a tile, and of rows.
+/// Maximum number of vectors of a tile.
 pub(super) const MAX_VECTORS: usize = 4;
+/// Maximum number of rows of a tile.
 const MAX_ROWS: usize = 14;
 
 /// Arguments of a tile: `sum over c, t of a[c][t][row] · b[c·step + tap t + place]`.

@@ -16,7 +16,7 @@ use hipdnn_cpu_simd::isa::{Isa, Kernel, MAX_LANES, Pick, Simd, first};
 
 /// Bytes of gathered input that stay in the second-level cache.
 const INPUT_BYTES: usize = 1 << 20;
-/// Number of places from which on the input of a pointwise convolution is read in place.
+/// Number of places from which on vectors of sixteen lanes read the input of a pointwise convolution in place.
 const MANY: usize = 128;
 /// Estimated cycles of a vector of columns that are a stride apart.
 const PICKED: f64 = 12.0;
@@ -61,7 +61,8 @@ impl Wide {
         let [od, oh, ow] = shape.output;
         let places = oh * ow;
         let (kg, depth) = (shape.group_out(), shape.depth());
-        // Rows of few places share cache lines with others': gathered, a tile stays in the first-level cache.
+        // Rows of few places share cache lines with others, and tiles of six read less than half of a line: gathered, a tile stays in the
+        // first-level cache.
         let matrix = problem.is_matrix();
         let in_place = |rows: usize| matrix && (places == 1 || places >= MANY && lanes == 16) && rows <= places;
         // A single tap's columns a stride apart are picked from each row, which is a vector at least.
