@@ -86,20 +86,23 @@ def bound(session: ort.InferenceSession, given: dict[str, np.ndarray], results: 
     """A run whose inputs and outputs are bound to memory of their own."""
     binding = session.io_binding()
     for name, value in given.items():
-        binding.bind_ortvalue_input(name, ort.OrtValue.ortvalue_from_numpy(aligned(value)))
+        binding.bind_ortvalue_input(name, ort.OrtValue.ortvalue_from_numpy(aligned_copy(value)))
     for output, value in zip(session.get_outputs(), results):
-        binding.bind_ortvalue_output(output.name, ort.OrtValue.ortvalue_from_numpy(aligned(np.zeros_like(value))))
+        binding.bind_ortvalue_output(output.name, ort.OrtValue.ortvalue_from_numpy(aligned_copy(np.zeros_like(value))))
     return lambda: session.run_with_iobinding(binding)
 
 
-def aligned(value: np.ndarray) -> np.ndarray:
-    """A copy in memory aligned as the runtime's allocator aligns tensors between nodes. NumPy's may begin inside of a cache line."""
-    line = 64
-    memory = np.empty(value.nbytes + line, np.uint8)
-    begin = -memory.ctypes.data % line
-    copy = memory[begin:begin + value.nbytes].view(value.dtype).reshape(value.shape)
+def aligned_copy(value: np.ndarray) -> np.ndarray:
+    """A copy aligned as the runtime's allocator aligns tensors between nodes. NumPy's memory may begin inside of a cache line."""
+    copy = aligned(value.nbytes).view(value.dtype).reshape(value.shape)
     copy[...] = value
     return copy
+
+
+def aligned(size: int) -> np.ndarray:
+    """Bytes that begin on a cache line."""
+    buffer = np.zeros(size + 64, np.uint8)
+    return buffer[-buffer.ctypes.data % 64:][:size]
 
 
 def shares(setting: dict[str, Any], model: Path, feeds: Path, seconds: float, directory: Path) -> dict[str, float]:

@@ -18,7 +18,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from bench_contender import timed
+from bench_contender import aligned, timed
 
 CPU, IN_ORDER, FORWARD_INFERENCE, DIRECT, F32, ANY = 1, 1, 96, 1, 3, 1
 SRC, DST, WEIGHTS, BIAS = 1, 17, 33, 41
@@ -111,12 +111,6 @@ def opened(library: Library, model: onnx.ModelProto, x: np.ndarray) -> tuple[Cal
     # What the memories refer to lives as long as the run.
     run.kept = arrays, buffers  # type: ignore[attr-defined]
     return run, result
-
-
-def aligned(size: int) -> np.ndarray:
-    """Bytes that begin on a cache line."""
-    buffer = np.zeros(size + 64, np.uint8)
-    return buffer[-buffer.ctypes.data % 64:][:size]
 
 
 def main() -> int:

@@ -703,10 +703,10 @@ impl<S: Simd> Job<'_, S> {
             + at.row * row_step
             + at.column * column_step;
         assert!(end <= rows * columns, "places are those of the unit");
-        let origin = begin / columns * row_step + begin % columns * column_step;
+        let (row, column) = (begin / columns, begin % columns);
         // Panels may be as far apart as lines of the caches that share a set, and rows of channels as well.
         for first in (0..cg).step_by(FILLED) {
-            let (mut i, mut q, mut place) = (begin / columns, begin % columns, 0);
+            let (mut i, mut q, mut place) = (row, column, 0);
             while begin + place < end {
                 let run = (width - place % width).min(columns - q).min(end - begin - place);
                 let to = panels.wrapping_add((place / width * cg + first) * width + place % width);
@@ -714,7 +714,7 @@ impl<S: Simd> Job<'_, S> {
                 // What is copied next: the places behind these, or the first ones of the next channels.
                 let ahead = match begin + place + run < end {
                     true => from + run * column_step,
-                    false => start + (first + FILLED) * strides[1] + origin,
+                    false => start + (first + FILLED) * strides[1] + row * row_step + column * column_step,
                 };
                 let ahead = self.unit.x.wrapping_add(ahead * element.bytes());
                 for c in 0..FILLED.min(cg - first) {
