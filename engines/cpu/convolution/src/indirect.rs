@@ -26,6 +26,9 @@ use hipdnn_cpu_simd::isa::{Isa, Kernel, MAX_LANES, Simd};
 const INPUT_BYTES: usize = 512 << 10;
 /// Bytes of a unit's weights that stay in that cache while places pass.
 const WEIGHTS_BYTES: usize = 768 << 10;
+/// Places over which a panel of such weights passes at a time: with a dozen panels begin too often for short sums (16→32 on 112×112 is
+/// 196 µs on Zen 3 then, 168 now), with hundreds an output of many channels is written in parts of lines far apart.
+const NEAR_PLACES: usize = 96;
 /// Distance, in bytes, at which lines compete for the same [`WAYS`] places of the first-level cache.
 const ALIASED: usize = 4096;
 /// Bytes of a unit's weights that it finds in the second-level cache, where another unit has used them.
@@ -73,6 +76,8 @@ pub(super) struct Indirect {
     pub(super) joined: bool,
     /// Outputs on each axis whose windows are inside of the input.
     interior: [std::ops::Range<usize>; 3],
+    /// Distance between what neighboring places read, if each reads one tap inside of the input and all are equally far apart.
+    linear: Option<usize>,
     /// Maximum tile size: places and vectors.
     size: (usize, usize),
     /// Places of a unit, and number of units of a plane.
@@ -140,6 +145,7 @@ impl Indirect {
             staged,
             joined,
             interior: [0, 1, 2].map(|axis| interior(shape, axis)),
+            linear: None,
             size: (1, 1),
             places: 1,
             parts: 1,
@@ -153,6 +159,8 @@ impl Indirect {
             (1, false) => 1,
             _ => shape.stride[2] * problem.x.strides[4],
         };
+        let whole = (0..3).all(|axis| plan.interior[axis] == (0..shape.output[axis]));
+        plan.linear = (!staged && shape.taps() == 1 && whole).then(|| plan.input_distance()).flatten();
         let aliased = !staged && (size_of::<f32>() * distance).is_multiple_of(ALIASED);
         let (images, plane) = (plan.images(), plan.plane());
         let mut least = f64::INFINITY;
@@ -276,6 +284,21 @@ impl Indirect {
         if self.joined && oh * ow == 1 { layout.strides[0] } else { place_distance(layout, ow) }
     }
 
+    /// Distance between the first taps of neighboring places of a plane, if all have the same.
+    fn input_distance(&self) -> Option<usize> {
+        let (shape, [image, _, _, line, column]) = (&self.shape, self.x.strides);
+        let [_, oh, ow] = shape.output;
+        let (row, place) = (shape.stride[1] * line, shape.stride[2] * column);
+        let distance = match (ow, oh) {
+            (1, 1) => image,
+            (1, _) => row,
+            _ => place,
+        };
+        let rows = ow == 1 || oh == 1 || row == ow * distance;
+        let images = !self.joined || oh * ow == 1 || image == oh * ow * distance;
+        (rows && images).then_some(distance)
+    }
+
     /// Number of contiguous terms of a tap, and of taps.
     fn terms(&self) -> (usize, usize) {
         let shape = &self.shape;
@@ -312,10 +335,11 @@ impl Indirect {
     /// Number of tiles over which panels of weights pass, one after the other: few if the weights stay in the
     /// second-level cache, so that the output is written from place to place, else as many as have their input there.
     fn block(&self) -> usize {
+        let rows = self.size.0;
         if 4 * self.list_len() * self.shape.depth() <= WEIGHTS_BYTES {
-            return 2;
+            return (NEAR_PLACES / rows).max(2);
         }
-        (INPUT_BYTES / (4 * self.size.0 * self.shape.group_in())).clamp(1, 64)
+        (INPUT_BYTES / (4 * rows * self.shape.group_in())).clamp(1, 64)
     }
 
     /// Size of a block's pointers, in `f32` values.
@@ -404,6 +428,19 @@ struct Place {
     staged: *mut f32,
 }
 
+/// Tiles of one panel of channels.
+struct Row<'a> {
+    /// Tile, but for its places.
+    tile: RowTile<'a>,
+    /// Address of the plane's first place in the output, and in the summand of the epilogue in registers; null where the tile is
+    /// stored to scratch memory, and without a summand.
+    y: *mut f32,
+    summand: *const f32,
+    /// First output channel, and number of those that are kept.
+    channel: usize,
+    keep: usize,
+}
+
 impl Kernel for Unit<'_, Indirect> {
     type Output = ();
 
@@ -450,12 +487,14 @@ impl Kernel for Unit<'_, Indirect> {
                 self.find(&at, first..end);
                 let mut panel = at.panels.start;
                 while panel < at.panels.end {
+                    let mut row = self.row(&at, panel);
                     let mut place = first;
                     while place < end {
                         let count = rows.min(end - place);
                         let function =
                             if count == rows { whole } else { row_tile::function::<S>((count, plan.size.1)) };
-                        self.tile(s, function, &at, panel, place, count, (place - first) * plan.terms().1);
+                        row.tile.rows = at.pointers.wrapping_add((place - first) * row.tile.taps).cast_const();
+                        self.tile(s, function, &at, &mut row, place, count);
                         place += count;
                     }
                     panel += 1;
@@ -562,6 +601,13 @@ impl Unit<'_, Indirect> {
             ([plane, line, column], x.wrapping_sub(pad).wrapping_offset(z * plane as isize), ks)
         };
         // The copy has planes of its taps only.
+        if let Some(distance) = plan.linear {
+            for (i, place) in places.enumerate() {
+                // SAFETY: the slot has room for the pointers of a block.
+                unsafe { *at.pointers.add(i) = from.wrapping_add(place * distance) };
+            }
+            return;
+        }
         let dilation = [if plan.staged { 1 } else { shape.dilation[0] }, shape.dilation[1], shape.dilation[2]];
         let steps = [0, 1, 2].map(|axis| dilation[axis] * strides[axis]);
         let [interior_z, interior_rows, interior_columns] = &plan.interior;
@@ -624,31 +670,21 @@ impl Unit<'_, Indirect> {
         inside(place, shape.pad_before[axis], shape.input[axis]).is_some()
     }
 
-    /// Computes a tile: `count` places from `place` on of a panel's channels.
+    /// Prepares the tiles of a panel's channels.
     #[inline(always)]
-    #[expect(clippy::too_many_arguments, reason = "a tile is a place in two dimensions with its operands")]
-    unsafe fn tile<S: Simd>(
-        &self,
-        s: S,
-        function: RowTileFn<S>,
-        at: &Place,
-        panel: usize,
-        place: usize,
-        count: usize,
-        pointers: usize,
-    ) {
+    unsafe fn row(&self, at: &Place, panel: usize) -> Row<'_> {
         let plan = self.plan;
         let shape = &plan.shape;
-        let (kg, ow, width) = (shape.group_out(), shape.output[2], plan.panel());
+        let (kg, width) = (shape.group_out(), plan.panel());
         let (channels, taps) = plan.terms();
         let panels = kg.div_ceil(width);
         let list = (panel - at.panels.start) * width;
         let channel = at.group * kg + panel * width;
         let keep = (kg - panel * width).min(width);
-        let mut job = RowTile {
+        let mut tile = RowTile {
             channels,
             taps,
-            rows: at.pointers.wrapping_add(pointers).cast_const(),
+            rows: std::ptr::null(),
             b: self.weights.wrapping_add((at.group * panels + panel) * width * shape.depth()),
             bias: at.lists.wrapping_add(list),
             clamp: plan.finish.clamp,
@@ -657,42 +693,67 @@ impl Unit<'_, Indirect> {
             keep: width,
             after: None,
         };
+        let (mut y, mut summand) = (std::ptr::null_mut(), std::ptr::null());
         // Where tiles are stored straight to the output, its places have one stride, and so do a summand's.
         let plane = [at.image, channel, at.z, 0, 0];
-        // SAFETY: the pointers of the tile's places, the weights of the panel and the lists of its channels are there;
-        // what is kept are output places of the unit.
-        unsafe {
-            let Some(tile) = &plan.direct else {
-                function(s, &job);
-                self.transpose(s, at.tile, [at.image, channel, at.z, place / ow, place % ow], count, keep);
-                return;
-            };
+        if let Some(direct) = &plan.direct {
             let mut after = RowAfter {
                 steps: &plan.steps,
                 values: at.lists.wrapping_add(plan.list_len() + list),
                 summand: std::ptr::null(),
                 row: 0,
-                clamp: tile.clamp_before_summand(),
+                clamp: direct.clamp_before_summand(),
+            };
+            if !plan.rounded {
+                tile.keep = keep;
+                tile.row = plan.distance(&plan.y);
+                y = self.y.cast::<f32>().wrapping_add(plan.y.offset(plane));
+                after.clamp = direct.clamp;
+                if let Some((operand, layout)) = &direct.summand {
+                    // SAFETY: the operands are those of the problem.
+                    let p = unsafe { *self.operands.add(*operand) }.cast::<f32>();
+                    after.row = plan.distance(layout);
+                    summand = p.wrapping_add(layout.offset(plane));
+                }
+            }
+            tile.after = (!direct.is_empty()).then_some(after);
+        }
+        Row { tile, y, summand, channel, keep }
+    }
+
+    /// Computes a tile of a row: `count` places from `place` on.
+    #[inline(always)]
+    unsafe fn tile<S: Simd>(
+        &self,
+        s: S,
+        function: RowTileFn<S>,
+        at: &Place,
+        row: &mut Row<'_>,
+        place: usize,
+        count: usize,
+    ) {
+        let plan = self.plan;
+        // SAFETY: the pointers of the tile's places, the weights of the panel and the lists of its channels are there;
+        // what is kept are output places of the unit.
+        unsafe {
+            let Some(direct) = &plan.direct else {
+                function(s, &row.tile);
+                let ow = plan.shape.output[2];
+                self.transpose(s, at.tile, [at.image, row.channel, at.z, place / ow, place % ow], count, row.keep);
+                return;
             };
             if plan.rounded {
-                job.after = (!tile.is_empty()).then_some(after);
-                function(s, &job);
-                self.round(s, tile, at.tile, plane, place, count, keep);
+                function(s, &row.tile);
+                self.round(s, direct, at.tile, [at.image, row.channel, at.z, 0, 0], place, count, row.keep);
                 return;
             }
-            job.keep = keep;
-            job.row = plan.distance(&plan.y);
-            job.to = self.y.cast::<f32>().wrapping_add(plan.y.offset(plane) + place * job.row);
-            if !tile.is_empty() {
-                after.clamp = tile.clamp;
-                if let Some((operand, layout)) = &tile.summand {
-                    let p = (*self.operands.add(*operand)).cast::<f32>();
-                    after.row = plan.distance(layout);
-                    after.summand = p.wrapping_add(layout.offset(plane) + place * after.row);
-                }
-                job.after = Some(after);
+            row.tile.to = row.y.wrapping_add(place * row.tile.row);
+            if let Some(after) = &mut row.tile.after
+                && direct.summand.is_some()
+            {
+                after.summand = row.summand.wrapping_add(place * after.row);
             }
-            function(s, &job);
+            function(s, &row.tile);
         }
     }
 
