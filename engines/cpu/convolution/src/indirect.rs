@@ -48,9 +48,9 @@ const PARTS: usize = 8;
 const REMOTE: f64 = 3.0;
 /// Bytes a cycle of weights: a core that multiplies with all those of a network does not keep them in its caches.
 const FAR: f64 = 5.0;
-/// Bytes of a panel of weights that stay in the first-level cache while tiles of places pass, and bytes a cycle of those of larger
-/// ones, which each tile gets from the second-level cache: 22 on Zen 3, where a tile of two places by four vectors takes 5.9 cycles
-/// a step instead of 4.3.
+/// Bytes of a panel of weights that stay in the first-level cache while tiles of places pass, and bytes a cycle of larger ones, which
+/// each tile gets from the second-level cache, for vectors of eight lanes: 22 on Zen 3, where a tile of two places by four vectors
+/// takes 5.9 cycles a step instead of 4.3. CPUs with sixteen lanes have more of both than any tile there wants.
 const NEAR_PANEL: usize = 24 << 10;
 const SECOND_LEVEL: f64 = 22.0;
 /// Bytes of copied input of a unit.
@@ -193,7 +193,8 @@ impl Indirect {
             let (panels, tiles) = (kg.div_ceil(vectors * lanes), places.div_ceil(rows));
             // The last tile has fewer places.
             let line = size_of::<f32>() * vectors * lanes;
-            let passes = if line * depth > NEAR_PANEL && tiles > 1 { line as f64 / SECOND_LEVEL } else { 0.0 };
+            let far = lanes == 8 && tiles > 1 && line * depth > NEAR_PANEL;
+            let passes = if far { line as f64 / SECOND_LEVEL } else { 0.0 };
             let step = |rows: usize| {
                 let step = tile::step_cycles((rows, vectors), false) * if aliased && rows > WAYS { 1.3 } else { 1.0 };
                 step.max(passes)

@@ -843,6 +843,11 @@ fn images_in_one_plane() {
         shape((4, 1, 8, 16), [1, 6, 1], [1, 3, 1], ONE, [0, 1, 0], even, ONE),
         shape((2, 1, 8, 16), [3, 3, 3], [3, 2, 2], ONE, [0, 0, 1], even, ONE),
         shape((2, 1, 1024, 40), [1, 1, 1], ONE, ONE, NO, even, ONE),
+        // Single taps at one distance in a plane, and in all or not.
+        shape((4, 1, 24, 16), [1, 6, 1], ONE, [1, 2, 1], NO, even, ONE),
+        shape((4, 1, 24, 16), [1, 5, 1], ONE, [1, 2, 1], NO, even, ONE),
+        shape((3, 1, 24, 16), [1, 1, 5], ONE, [1, 1, 2], NO, even, ONE),
+        shape((3, 1, 24, 16), [1, 4, 3], ONE, ONE, NO, even, ONE),
     ];
     let summand = Then::Add(Element::F32, Order::ChannelsLast);
     let chains: [(&[Then], bool); 5] = [
@@ -867,6 +872,21 @@ fn images_in_one_plane() {
             let mut problem = case.problem();
             case.operands(&mut problem, false, &mut Random::new(1));
             assert_eq!(Indirect::new(&problem, 2, Isa::best()).joined, *joined, "{shape:?}, {chain:?}");
+        }
+    }
+}
+
+/// Tiles of many places pass a panel of weights that stays in the first-level cache, also where threads have halves of the places,
+/// which two divides and six doesn't.
+#[test]
+fn panels_of_weights_stay_near() {
+    let last = Order::ChannelsLast;
+    for isa in Isa::available().filter(|isa| isa.lanes() == 8) {
+        for (channels, threads) in [(256, 1), (256, 2), (1024, 2), (256, 4), (512, 8)] {
+            let shape = shape((1, 1, channels, 256), [1, 14, 14], ONE, ONE, NO, [0; 3], ONE);
+            let problem = Case { orders: [last, Order::Packed, last], ..plain(shape) }.problem();
+            let panel = Indirect::new(&problem, threads, isa).panel();
+            assert_eq!(panel, 2 * isa.lanes(), "{isa}, {channels} channels, {threads} threads: outputs of a panel");
         }
     }
 }
