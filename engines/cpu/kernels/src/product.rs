@@ -109,6 +109,29 @@ pub trait Sink: Sync {
     /// The place is in the result, and no other thread gives one of it.
     unsafe fn put(&self, batch: usize, row: usize, column: usize, values: &mut [f32], spare: &mut [f32]);
 
+    /// Takes a block of rows and columns, the first and the number of each, from an address with a stride between rows; the values
+    /// may be changed.
+    ///
+    /// # Safety
+    /// As [`Sink::put`], for each row, whose values nobody else uses.
+    unsafe fn put_block(
+        &self,
+        batch: usize,
+        rows: (usize, usize),
+        columns: (usize, usize),
+        (values, pitch): (*mut f32, usize),
+        spare: &mut [f32],
+    ) {
+        for i in 0..rows.1 {
+            // SAFETY: the row is within the block.
+            let values = unsafe { std::slice::from_raw_parts_mut(values.add(i * pitch), columns.1) };
+            for (at, values) in values.chunks_mut(MAX_COLUMNS).enumerate() {
+                // SAFETY: the caller's promise.
+                unsafe { self.put(batch, rows.0 + i, columns.0 + at * MAX_COLUMNS, values, spare) };
+            }
+        }
+    }
+
     /// Address of a value of the result and the stride between rows, of a sink of [`Results::InPlace`].
     ///
     /// # Safety
@@ -343,14 +366,8 @@ impl Product {
         // SAFETY: the last part of the worker's scratch memory.
         let spare = unsafe { std::slice::from_raw_parts_mut(spare, self.spare()) };
         let (batch, (row, rows), (column, columns)) = self.place(unit);
-        for i in 0..rows {
-            // SAFETY: the row is within the block.
-            let values = unsafe { std::slice::from_raw_parts_mut(sums.add(i * self.pitch()), columns) };
-            for (at, values) in values.chunks_mut(MAX_COLUMNS).enumerate() {
-                // SAFETY: the caller's promise.
-                unsafe { sink.put(batch, row + i, column + at * MAX_COLUMNS, values, spare) };
-            }
-        }
+        // SAFETY: the caller's promise.
+        unsafe { sink.put_block(batch, (row, rows), (column, columns), (sums, self.pitch()), spare) };
     }
 }
 

@@ -74,24 +74,40 @@ impl Transposition {
 }
 
 impl Transposition {
-    /// Interleaves three rows, as the channels of an image are.
+    /// Interleaves `N` rows, two to four: the channels of an image, the columns of a transposed convolution.
     ///
     /// # Safety
-    /// As [`Transposition::run`], for three rows whose columns follow each other in `to`.
+    /// As [`Transposition::run`], for `N` rows whose columns follow each other in `to`.
     #[inline(always)]
-    unsafe fn zip_rows<S: Simd>(self, s: S) {
+    unsafe fn zip_rows<S: Simd, const N: usize>(self, s: S) {
         let Transposition { from, across, to, columns, .. } = self;
         let mut column = 0;
-        // SAFETY: the caller's promise: so many columns are left of each row, and places for three values of each.
+        // SAFETY: the caller's promise: so many columns are left of each row, and places for `N` values of each.
         unsafe {
             while column + S::LANES <= columns {
-                let zipped = s.zip_three([0, 1, 2].map(|row| s.load(from.wrapping_add(row * across + column))));
-                for (i, vector) in zipped.into_iter().enumerate() {
-                    s.store(to.add(3 * column + i * S::LANES), vector);
+                let row = |row: usize| s.load(from.wrapping_add(row * across + column));
+                let none = s.splat(0.0);
+                let zipped = match N {
+                    2 => {
+                        let (low, high) = s.zip(row(0), row(1));
+                        [low, high, none, none]
+                    }
+                    3 => {
+                        let [low, middle, high] = s.zip_three([row(0), row(1), row(2)]);
+                        [low, middle, high, none]
+                    }
+                    _ => {
+                        let (even, odd) = (s.zip(row(0), row(2)), s.zip(row(1), row(3)));
+                        let (low, high) = (s.zip(even.0, odd.0), s.zip(even.1, odd.1));
+                        [low.0, low.1, high.0, high.1]
+                    }
+                };
+                for (i, vector) in zipped.into_iter().take(N).enumerate() {
+                    s.store(to.add(N * column + i * S::LANES), vector);
                 }
                 column += S::LANES;
             }
-            edge((from.wrapping_add(column), across, 3), (to.wrapping_add(3 * column), 3, columns - column));
+            edge((from.wrapping_add(column), across, N), (to.wrapping_add(N * column), N, columns - column));
         }
     }
 
@@ -143,9 +159,11 @@ impl Kernel for Squares {
         let Transposition { across, out, rows, columns, .. } = self.0;
         // SAFETY: `Transposition::run` has been promised the memory.
         unsafe {
-            match (rows == 3 && out == 3, columns == 3 && across == 3) {
-                (true, _) => self.0.zip_rows(s),
-                (_, true) => self.0.unzip_columns(s),
+            match (rows, columns) {
+                (2, _) if out == 2 => self.0.zip_rows::<S, 2>(s),
+                (3, _) if out == 3 => self.0.zip_rows::<S, 3>(s),
+                (4, _) if out == 4 => self.0.zip_rows::<S, 4>(s),
+                (_, 3) if across == 3 => self.0.unzip_columns(s),
                 _ => self.0.squares(s),
             }
         }
@@ -215,6 +233,8 @@ mod tests {
             (24, 48),
             (3, 1000),
             (1000, 3),
+            (2, 1000),
+            (4, 77),
             (3, 3),
             (7, 9),
             (9, 7),

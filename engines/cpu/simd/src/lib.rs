@@ -1,5 +1,5 @@
 //! Vectors of every instruction set as one trait ([`isa`]), for which kernels are compiled; values of 16 bits to and from `f32`
-//! ([`convert`]); memory that vectors are aligned in ([`scratch`]); facts of the CPU ([`machine`]); products on matrix tiles
+//! ([`convert`]), and of 4 to 8 ([`minifloat`]); memory that vectors are aligned in ([`scratch`]); facts of the CPU ([`machine`]); products on matrix tiles
 //! ([`tiles`]).
 
 #[cfg(feature = "testing")]
@@ -9,5 +9,6 @@ pub mod convert;
 pub mod guarded;
 pub mod isa;
 pub mod machine;
+pub mod minifloat;
 pub mod scratch;
 pub mod tiles;

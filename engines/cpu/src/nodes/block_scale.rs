@@ -18,13 +18,14 @@ use std::sync::Arc;
 
 use half::{bf16, f16};
 use hipdnn_cpu_simd::isa::Isa;
+use hipdnn_cpu_simd::minifloat;
 use hipdnn_cpu_threads::Pool;
 use hipdnn_engine_core::checks::{check_compute_type, check_type};
 use hipdnn_engine_core::{Declined, NodeLabel, TensorLabel};
 use hipdnn_schemas::{BlockScaleDequantize, BlockScaleQuantize, DataType, Graph, Tensor, TensorUid};
 
 use super::{LibraryKernel, LibraryOp, Recipe};
-use crate::pointwise::{Storage, code};
+use crate::pointwise::Storage;
 use crate::work::Work;
 
 /// Types of the unquantized side: the input of a quantization, the output of a dequantization.
@@ -354,7 +355,7 @@ impl QuantizeKernel {
             Storage::Code(code) => {
                 let scale = code.encode_up(wanted);
                 // SAFETY: the caller's promise.
-                unsafe { code::write(base, offset, code.bits(), scale) };
+                unsafe { minifloat::write(base, offset, code.bits(), scale) };
                 return code.decode(scale);
             }
             Storage::F16 => {
@@ -478,8 +479,7 @@ impl DequantizeKernel {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::nodes::testing::{Bench, noise, unit};
-    use crate::pointwise::Code;
+    use crate::nodes::testing::{Bench, code_of, noise, unit};
     use DataType::{
         BFloat16, Boolean, Float, Fp4E2M1, Fp6E2M3, Fp6E3M2, Fp8E4M3, Fp8E4M3Fnuz, Fp8E5M2, Fp8E8M0, Half, Int8, Int32,
         UInt8,
@@ -568,7 +568,7 @@ mod tests {
                 UInt8 => 255.0,
                 Int32 => 2147483647.0,
                 BFloat16 => bf16::MAX.to_f64(),
-                narrow => f64::from(Code::of(narrow).unwrap().largest()),
+                narrow => f64::from(code_of(narrow).unwrap().largest()),
             };
             let rounded = |quotient: f64| match y_type {
                 Int8 => quotient.round_ties_even().clamp(-128.0, 127.0),
@@ -576,7 +576,7 @@ mod tests {
                 Int32 => quotient.round_ties_even().clamp(-2147483648.0, 2147483647.0),
                 BFloat16 => bf16::from_f32(quotient.clamp(-largest, largest) as f32).to_f64(),
                 narrow => {
-                    let code = Code::of(narrow).unwrap();
+                    let code = code_of(narrow).unwrap();
                     f64::from(code.decode(code.encode(quotient as f32)))
                 }
             };
@@ -593,7 +593,7 @@ mod tests {
                     let below = match scale_type {
                         Fp8E8M0 => scale / 2.0,
                         Fp8E4M3 => {
-                            let code = Code::of(scale_type).unwrap();
+                            let code = code_of(scale_type).unwrap();
                             f64::from(code.decode(code.encode(*scale as f32).saturating_sub(1)))
                         }
                         _ => (scale * (1.0 - 2.0 * unit(scale_type).0)).min(scale - 2.0 * unit(scale_type).1),
@@ -695,7 +695,7 @@ mod tests {
             let mut bench = Bench::new(Operation::BlockScaleQuantize(node), tensors);
             bench.fill(0, |i| x[i]);
             let got = bench.run(1);
-            assert_eq!(got[&2][0], f64::from(Code::of(Fp8E8M0).unwrap().decode(scale)), "{y_type} {x:?}");
+            assert_eq!(got[&2][0], f64::from(code_of(Fp8E8M0).unwrap().decode(scale)), "{y_type} {x:?}");
             for (got, want) in got[&1].iter().zip(want) {
                 assert!(*got == want || (got.is_nan() && want.is_nan()), "{y_type} {x:?}: {got} for {want}");
             }

@@ -2,6 +2,7 @@
 
 mod data;
 mod direct;
+mod disjoint;
 mod weights;
 
 use std::sync::Arc;

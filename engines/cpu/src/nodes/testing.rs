@@ -4,17 +4,26 @@ use std::collections::BTreeMap;
 
 use half::{bf16, f16};
 use hipdnn_cpu_simd::guarded::Guarded;
+use hipdnn_cpu_simd::minifloat;
 use hipdnn_cpu_simd::scratch::{AlignedBuffer, LINE};
 use hipdnn_cpu_threads::Pool;
 use hipdnn_schemas::{DataType, Graph, GraphBuilder, Operation, TensorDef, TensorUid, TensorValue};
 
 use super::{LibraryKernel, LibraryOp, compiled};
 use crate::applicability::lower;
-use crate::pointwise::{Code, code};
+use crate::pointwise::{Code, Storage};
 use crate::work::Work;
 
 /// Fill of the gaps between the elements of a result.
 const GAP: u8 = 0xA5;
+
+/// Format of a type of 4 to 8 bits.
+pub fn code_of(data_type: DataType) -> Option<Code> {
+    match Storage::of(data_type)? {
+        Storage::Code(code) => Some(code),
+        _ => None,
+    }
+}
 
 /// A node, its tensors, and the contents of its inputs.
 pub struct Bench {
@@ -229,8 +238,8 @@ fn read(data_type: DataType, memory: &[u64], offset: usize) -> f64 {
             DataType::Int8 => f64::from(place::<i8>(memory, offset).read()),
             DataType::UInt8 => f64::from(place::<u8>(memory, offset).read()),
             other => {
-                let code = Code::of(other).unwrap_or_else(|| panic!("the tests have no {other}"));
-                f64::from(code.decode(code::read(memory.as_ptr().cast(), offset, code.bits())))
+                let code = code_of(other).unwrap_or_else(|| panic!("the tests have no {other}"));
+                f64::from(code.decode(minifloat::read(memory.as_ptr().cast(), offset, code.bits())))
             }
         }
     }
@@ -250,12 +259,12 @@ fn write(data_type: DataType, memory: &mut [u64], offset: usize, value: f64) {
             DataType::Int8 => place::<i8>(memory, offset).cast_mut().write(value as i8),
             DataType::UInt8 => place::<u8>(memory, offset).cast_mut().write(value as u8),
             other => {
-                let code = Code::of(other).unwrap_or_else(|| panic!("the tests have no {other}"));
+                let code = code_of(other).unwrap_or_else(|| panic!("the tests have no {other}"));
                 let value = match other {
                     DataType::Fp8E8M0 => code.encode_up(value),
                     _ => code.encode(value as f32),
                 };
-                code::write(memory.as_mut_ptr().cast(), offset, code.bits(), value);
+                minifloat::write(memory.as_mut_ptr().cast(), offset, code.bits(), value);
             }
         }
     }

@@ -2,8 +2,7 @@
 //! to the output's type, a few hundred elements at a time, so that everything between load and store stays in the first
 //! cache.
 
-pub mod code;
-mod direct;
+pub mod direct;
 mod function;
 mod program;
 mod row;
@@ -13,11 +12,11 @@ use std::ops::RangeInclusive;
 pub use hipdnn_engine_core::ops::pointwise::Parameters;
 
 use crate::nodes::lines::Lines;
-pub use code::Code;
 use direct::{Direct, Lie};
 pub use function::Function;
 use hipdnn_cpu_kernels::transpose::Transposition;
 use hipdnn_cpu_simd::isa::Isa;
+pub use hipdnn_cpu_simd::minifloat::Code;
 use hipdnn_cpu_simd::scratch::LINE;
 use hipdnn_cpu_threads::Pool;
 use hipdnn_schemas::PointwiseMode;
@@ -520,6 +519,7 @@ unsafe impl Sync for Addresses<'_> {}
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hipdnn_cpu_simd::minifloat;
 
     fn packed(storage: Storage, dims: &[usize]) -> View {
         let mut strides = vec![1; dims.len()];
@@ -717,7 +717,7 @@ mod tests {
                 unsafe { kernel.run(Isa::best(), &Pool::new(threads), &inputs, memory.as_mut_ptr()) };
                 for (i, x) in x.iter().enumerate() {
                     // SAFETY: the vector has as many bits as all elements of x.
-                    let got = unsafe { code::read(memory.as_ptr(), i, code.bits()) };
+                    let got = unsafe { minifloat::read(memory.as_ptr(), i, code.bits()) };
                     assert_eq!(got, code.encode(x * factor(i)), "{code:?}, {threads} threads: element {i}");
                 }
             }

@@ -4,10 +4,10 @@ use half::{bf16, f16};
 use hipdnn_schemas::DataType;
 
 use super::Function;
-use super::code::{self, Code};
 use hipdnn_cpu_kernels::activation::Operand;
 use hipdnn_cpu_simd::convert;
 use hipdnn_cpu_simd::isa::{Isa, Kernel, Simd};
+use hipdnn_cpu_simd::minifloat::{self, Code};
 
 /// Bytes that are copied at a time: from 2 KiB on C libraries may copy by an instruction for strings. Copies of that
 /// size were most of the time of a program that only adds, on a Zen 3.
@@ -54,10 +54,15 @@ impl Storage {
             DataType::Int8 => Storage::I8,
             DataType::UInt8 => Storage::U8,
             DataType::Boolean => Storage::Boolean,
-            _ => match Code::of(data_type) {
-                Some(code) => Storage::Code(code),
-                None => return None,
-            },
+            DataType::Fp8E4M3 => Storage::Code(Code::E4M3),
+            DataType::Fp8E5M2 => Storage::Code(Code::E5M2),
+            DataType::Fp8E4M3Fnuz => Storage::Code(Code::E4M3Fnuz),
+            DataType::Fp8E5M2Fnuz => Storage::Code(Code::E5M2Fnuz),
+            DataType::Fp6E2M3 => Storage::Code(Code::E2M3),
+            DataType::Fp6E3M2 => Storage::Code(Code::E3M2),
+            DataType::Fp4E2M1 => Storage::Code(Code::E2M1),
+            DataType::Fp8E8M0 => Storage::Code(Code::E8M0),
+            _ => return None,
         })
     }
 
@@ -520,7 +525,7 @@ unsafe fn decode<W>(
 ) {
     for (i, value) in values.iter_mut().enumerate() {
         // SAFETY: the caller's promise for element i.
-        *value = widen(format.decode(unsafe { code::read(base, offset + i * stride, format.bits()) }));
+        *value = widen(format.decode(unsafe { minifloat::read(base, offset + i * stride, format.bits()) }));
     }
 }
 
@@ -536,7 +541,7 @@ unsafe fn encode<W: Copy>(
 ) {
     for (i, value) in values.iter().enumerate() {
         // SAFETY: the caller's promise for element i.
-        unsafe { code::write(base, offset + i * stride, format.bits(), format.encode(narrow(*value))) };
+        unsafe { minifloat::write(base, offset + i * stride, format.bits(), format.encode(narrow(*value))) };
     }
 }
 

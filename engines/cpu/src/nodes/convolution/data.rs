@@ -8,7 +8,7 @@
 use hipdnn_engine_core::{Declined, NodeLabel};
 use hipdnn_schemas::Graph;
 
-use super::Forward;
+use super::{Forward, disjoint};
 use crate::nodes::view::Walk;
 use crate::nodes::{LibraryKernel, Recipe};
 use hipdnn_cpu_convolution::{Args, ConvolutionPlan, Element, Layout, Problem, Shape, Weights};
@@ -106,7 +106,10 @@ impl Gradient {
 
 impl Recipe for Gradient {
     fn kernel(&self, threads: usize) -> Box<dyn LibraryKernel> {
-        Box::new(Kernel::new(&self.forward, &self.classes, threads))
+        match disjoint::Kernel::applies(&self.forward) {
+            true => Box::new(disjoint::Kernel::new(&self.forward, threads)),
+            false => Box::new(Kernel::new(&self.forward, &self.classes, threads)),
+        }
     }
 }
 

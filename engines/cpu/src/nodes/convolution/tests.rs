@@ -57,6 +57,13 @@ const CASES: &[Case] = &[
     case("an image of one place", &[5, 8, 1, 1], &[6, 8, 3, 3], |c| {
         (c.pre_padding, c.post_padding) = (vec![1; 2], vec![1; 2]);
     }),
+    case("strided by the filter", &[2, 5, 8, 9], &[6, 5, 2, 3], |c| c.stride = vec![2, 3]),
+    case("strided by the filter, mirrored", &[1, 3, 6, 84], &[4, 3, 3, 2], |c| {
+        (c.mode, c.stride) = (ConvMode::Convolution, vec![3, 2]);
+    }),
+    case("strided by the filter, one channel of many", &[1, 1, 36, 38], &[33, 1, 2, 2], |c| c.stride = vec![2; 2]),
+    case("strided by the filter, 3-D", &[2, 3, 4, 6, 10], &[5, 3, 2, 1, 2], |c| c.stride = vec![2, 1, 2]),
+    case("strided by the filter, 1-D", &[2, 40, 60], &[300, 40, 4], |c| c.stride = vec![4]),
     case("many places", &[2, 3, 40, 41], &[5, 3, 3, 3], |c| c.pre_padding = vec![1; 2]),
 ];
 

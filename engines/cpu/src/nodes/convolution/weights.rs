@@ -206,7 +206,7 @@ impl Sink for Filter<'_> {
 
 /// Calls `f(row, first, at, len)` for the parts of rows of `extent` places that the places (first, count) are made of: `len`
 /// places of `row` from `first` on, which are those from `at` on of all.
-fn for_rows((start, count): (usize, usize), extent: usize, mut f: impl FnMut(usize, usize, usize, usize)) {
+pub(super) fn for_rows((start, count): (usize, usize), extent: usize, mut f: impl FnMut(usize, usize, usize, usize)) {
     let mut at = 0;
     while at < count {
         let (row, first) = ((start + at) / extent, (start + at) % extent);
@@ -220,7 +220,7 @@ fn for_rows((start, count): (usize, usize), extent: usize, mut f: impl FnMut(usi
 ///
 /// # Safety
 /// The places can be written.
-unsafe fn spread(values: &[f32], to: *mut f32, pitch: usize) {
+pub(super) unsafe fn spread(values: &[f32], to: *mut f32, pitch: usize) {
     for (i, value) in values.iter().enumerate() {
         // SAFETY: the caller's promise.
         unsafe { to.add(i * pitch).write(*value) };

@@ -7,8 +7,6 @@
 //! Elements of less than 8 bits lie one after the other without gaps, first ones in the low bits, as in hipDNN's packed types
 //! (`fp4x2_e2m1`, `fp6x4_e2m3`): element `i` begins at bit `i · bits`.
 
-use hipdnn_schemas::DataType;
-
 /// Format of 4, 6 or 8 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "the names are the formats")]
@@ -69,21 +67,6 @@ impl Code {
     /// All formats, in their order.
     const ALL: [Code; 8] =
         [Code::E4M3, Code::E5M2, Code::E4M3Fnuz, Code::E5M2Fnuz, Code::E2M3, Code::E3M2, Code::E2M1, Code::E8M0];
-
-    /// Format of a data type.
-    pub const fn of(data_type: DataType) -> Option<Code> {
-        Some(match data_type {
-            DataType::Fp8E4M3 => Code::E4M3,
-            DataType::Fp8E5M2 => Code::E5M2,
-            DataType::Fp8E4M3Fnuz => Code::E4M3Fnuz,
-            DataType::Fp8E5M2Fnuz => Code::E5M2Fnuz,
-            DataType::Fp6E2M3 => Code::E2M3,
-            DataType::Fp6E3M2 => Code::E3M2,
-            DataType::Fp4E2M1 => Code::E2M1,
-            DataType::Fp8E8M0 => Code::E8M0,
-            _ => return None,
-        })
-    }
 
     const fn format(self) -> Format {
         let (bits, fraction, bias, largest, nan) = match self {
@@ -251,52 +234,45 @@ pub unsafe fn write(base: *mut u8, offset: usize, bits: u32, code: u8) {
 mod tests {
     use super::*;
 
-    const SIGNED: [DataType; 7] = [
-        DataType::Fp8E4M3,
-        DataType::Fp8E5M2,
-        DataType::Fp8E4M3Fnuz,
-        DataType::Fp8E5M2Fnuz,
-        DataType::Fp6E2M3,
-        DataType::Fp6E3M2,
-        DataType::Fp4E2M1,
-    ];
+    const SIGNED: [Code; 7] =
+        [Code::E4M3, Code::E5M2, Code::E4M3Fnuz, Code::E5M2Fnuz, Code::E2M3, Code::E3M2, Code::E2M1];
 
     #[test]
     fn codes_stand_for_the_numbers_of_the_specifications() {
         let nan = f32::NAN;
-        for (data_type, code, want) in [
-            (DataType::Fp8E4M3, 0x7E, 448.0),
-            (DataType::Fp8E4M3, 0x7F, nan),
-            (DataType::Fp8E4M3, 0xFF, nan),
-            (DataType::Fp8E4M3, 0x08, 0.015625),
-            (DataType::Fp8E4M3, 0x01, 0.001953125),
-            (DataType::Fp8E4M3, 0xB8, -1.0),
-            (DataType::Fp8E5M2, 0x7B, 57344.0),
-            (DataType::Fp8E5M2, 0x7C, f32::INFINITY),
-            (DataType::Fp8E5M2, 0xFC, f32::NEG_INFINITY),
-            (DataType::Fp8E5M2, 0x7D, nan),
-            (DataType::Fp8E5M2, 0x01, 2f32.powi(-16)),
-            (DataType::Fp8E4M3Fnuz, 0x7F, 240.0),
-            (DataType::Fp8E4M3Fnuz, 0x80, nan),
-            (DataType::Fp8E4M3Fnuz, 0x01, 2f32.powi(-10)),
-            (DataType::Fp8E5M2Fnuz, 0x7F, 57344.0),
-            (DataType::Fp8E5M2Fnuz, 0x80, nan),
-            (DataType::Fp8E5M2Fnuz, 0x01, 2f32.powi(-17)),
-            (DataType::Fp6E2M3, 0x1F, 7.5),
-            (DataType::Fp6E2M3, 0x01, 0.125),
-            (DataType::Fp6E2M3, 0x28, -1.0),
-            (DataType::Fp6E3M2, 0x1F, 28.0),
-            (DataType::Fp6E3M2, 0x01, 0.0625),
-            (DataType::Fp4E2M1, 0x07, 6.0),
-            (DataType::Fp4E2M1, 0x01, 0.5),
-            (DataType::Fp4E2M1, 0x0B, -1.5),
-            (DataType::Fp8E8M0, 0x00, 2f32.powi(-127)),
-            (DataType::Fp8E8M0, 0x7F, 1.0),
-            (DataType::Fp8E8M0, 0xFE, 2f32.powi(127)),
-            (DataType::Fp8E8M0, 0xFF, nan),
+        for (format, code, want) in [
+            (Code::E4M3, 0x7E, 448.0),
+            (Code::E4M3, 0x7F, nan),
+            (Code::E4M3, 0xFF, nan),
+            (Code::E4M3, 0x08, 0.015625),
+            (Code::E4M3, 0x01, 0.001953125),
+            (Code::E4M3, 0xB8, -1.0),
+            (Code::E5M2, 0x7B, 57344.0),
+            (Code::E5M2, 0x7C, f32::INFINITY),
+            (Code::E5M2, 0xFC, f32::NEG_INFINITY),
+            (Code::E5M2, 0x7D, nan),
+            (Code::E5M2, 0x01, 2f32.powi(-16)),
+            (Code::E4M3Fnuz, 0x7F, 240.0),
+            (Code::E4M3Fnuz, 0x80, nan),
+            (Code::E4M3Fnuz, 0x01, 2f32.powi(-10)),
+            (Code::E5M2Fnuz, 0x7F, 57344.0),
+            (Code::E5M2Fnuz, 0x80, nan),
+            (Code::E5M2Fnuz, 0x01, 2f32.powi(-17)),
+            (Code::E2M3, 0x1F, 7.5),
+            (Code::E2M3, 0x01, 0.125),
+            (Code::E2M3, 0x28, -1.0),
+            (Code::E3M2, 0x1F, 28.0),
+            (Code::E3M2, 0x01, 0.0625),
+            (Code::E2M1, 0x07, 6.0),
+            (Code::E2M1, 0x01, 0.5),
+            (Code::E2M1, 0x0B, -1.5),
+            (Code::E8M0, 0x00, 2f32.powi(-127)),
+            (Code::E8M0, 0x7F, 1.0),
+            (Code::E8M0, 0xFE, 2f32.powi(127)),
+            (Code::E8M0, 0xFF, nan),
         ] {
-            let got = Code::of(data_type).unwrap().decode(code);
-            assert!(got == want || (got.is_nan() && want.is_nan()), "{data_type} {code:#x}: {got} for {want}");
+            let got = format.decode(code);
+            assert!(got == want || (got.is_nan() && want.is_nan()), "{format:?} {code:#x}: {got} for {want}");
         }
     }
 
@@ -308,12 +284,11 @@ mod tests {
 
     #[test]
     fn encoding_finds_the_nearest_number() {
-        for data_type in SIGNED {
-            let code = Code::of(data_type).unwrap();
+        for code in SIGNED {
             let numbers = numbers(code);
             let mut values: Vec<f32> = Vec::new();
             for (value, own) in &numbers {
-                assert_eq!(code.decode(code.encode(*value as f32)), *value as f32, "{data_type} {own:#x}");
+                assert_eq!(code.decode(code.encode(*value as f32)), *value as f32, "{code:?} {own:#x}");
                 for (other, _) in &numbers {
                     let middle = ((value + other) / 2.0) as f32;
                     values.extend([middle, middle.next_up(), middle.next_down()]);
@@ -325,24 +300,23 @@ mod tests {
                 let distance = |number: f64| (number - f64::from(value)).abs();
                 let least = numbers.iter().map(|(number, _)| distance(*number)).fold(f64::INFINITY, f64::min);
                 let nearest: Vec<u8> = numbers.iter().filter(|(n, _)| distance(*n) == least).map(|(_, c)| *c).collect();
-                assert!(nearest.contains(&got), "{data_type} of {value}: {got:#x} of {nearest:?}");
+                assert!(nearest.contains(&got), "{code:?} of {value}: {got:#x} of {nearest:?}");
                 if nearest.len() == 2 && f64::from(code.decode(nearest[0])) != f64::from(code.decode(nearest[1])) {
-                    assert_eq!(got & 1, 0, "{data_type} of {value}, between two: {got:#x}");
+                    assert_eq!(got & 1, 0, "{code:?} of {value}, between two: {got:#x}");
                 }
                 let zero = code.decode(got) == 0.0 && code.format().nan == Nan::NegativeZero;
-                assert!(zero || code.decode(got).is_sign_negative() == value.is_sign_negative(), "{data_type} {value}");
+                assert!(zero || code.decode(got).is_sign_negative() == value.is_sign_negative(), "{code:?} {value}");
             }
-            assert_eq!(code.decode(code.encode(f32::INFINITY)), code.largest(), "{data_type}");
-            assert_eq!(code.decode(code.encode(f32::NEG_INFINITY)), -code.largest(), "{data_type}");
+            assert_eq!(code.decode(code.encode(f32::INFINITY)), code.largest(), "{code:?}");
+            assert_eq!(code.decode(code.encode(f32::NEG_INFINITY)), -code.largest(), "{code:?}");
             let nan = code.decode(code.encode(f32::NAN));
-            assert!(if code.format().nan == Nan::None { nan == 0.0 } else { nan.is_nan() }, "{data_type}: {nan}");
+            assert!(if code.format().nan == Nan::None { nan == 0.0 } else { nan.is_nan() }, "{code:?}: {nan}");
         }
     }
 
     #[test]
     fn scales_are_rounded_up() {
-        for data_type in [DataType::Fp8E8M0, DataType::Fp8E4M3, DataType::Fp8E5M2] {
-            let code = Code::of(data_type).unwrap();
+        for code in [Code::E8M0, Code::E4M3, Code::E5M2] {
             let numbers: Vec<(f64, u8)> =
                 numbers(code).into_iter().filter(|(v, _)| *v >= 0.0 && !v.is_sign_negative()).collect();
             for (number, _) in &numbers {
@@ -350,7 +324,7 @@ mod tests {
                     let above =
                         numbers.iter().filter(|(n, _)| *n >= value).map(|(n, _)| *n).fold(f64::INFINITY, f64::min);
                     let want = if above.is_finite() { above } else { f64::from(code.largest()) };
-                    assert_eq!(f64::from(code.decode(code.encode_up(value))), want, "{data_type} of {value}");
+                    assert_eq!(f64::from(code.decode(code.encode_up(value))), want, "{code:?} of {value}");
                 }
             }
             assert_eq!(code.encode_up(f64::INFINITY), code.format().largest);

@@ -1,0 +1,278 @@
+//! Gradient with respect to the input for filters as large as their stride, whose windows share no place: a product of the
+//! filter, by (tap, channel of dx), and dy, by places, each row of which is every s-th place of dx.
+
+use super::Forward;
+use super::weights::{for_rows, spread, storage};
+use crate::nodes::LibraryKernel;
+use crate::nodes::view::Walk;
+use hipdnn_cpu_convolution::Element;
+use hipdnn_cpu_kernels::product::{DEPTH, Factor, Product, Results, Sink};
+use hipdnn_cpu_kernels::transpose::Transposition;
+use hipdnn_cpu_simd::isa::Isa;
+use hipdnn_cpu_simd::scratch::lines;
+use hipdnn_cpu_threads::Pool;
+
+/// Maximum stride between columns: a line of windows is put together on the stack.
+const STEP: usize = 8;
+
+/// Number of windows of a line that are put together at a time.
+const PLACES: usize = 64;
+
+#[derive(Debug)]
+pub(super) struct Kernel {
+    forward: Forward,
+    isa: Isa,
+    product: Product,
+    /// Rows of places of dy, and where their windows begin in dx.
+    from: Walk,
+    to: Walk,
+}
+
+impl Kernel {
+    /// True if windows share no place and leave none out, and columns of dx lie side by side: where channels do, convolutions
+    /// with single taps store them as vectors.
+    pub(super) fn applies(forward: &Forward) -> bool {
+        let shape = &forward.shape;
+        let is_apart = |i: usize| {
+            let (kernel, stride) = (shape.kernel[i], shape.stride[i]);
+            kernel == stride && shape.pad_before[i] == 0 && shape.input[i] == shape.output[i] * stride
+        };
+        let is_dense = |i: usize| shape.dilation[i] == 1 || shape.kernel[i] == 1;
+        shape.groups == 1
+            && (2..=STEP).contains(&shape.stride[2])
+            && forward.x.strides[4] == 1
+            && (0..3).all(|i| is_apart(i) && is_dense(i))
+    }
+
+    pub(super) fn new(forward: &Forward, threads: usize) -> Kernel {
+        let Forward { shape, x, y, .. } = forward;
+        let isa = Isa::best();
+        let sizes = [shape.in_channels * shape.taps(), shape.pixels(), shape.out_channels];
+        let [oz, oh, _] = shape.output;
+        Kernel {
+            product: Product::new(isa, threads, shape.batch, sizes, Results::Rows { spare: 0 }),
+            isa,
+            from: Walk::apart([(oz, y.strides[2]), (oh, y.strides[3])]),
+            to: Walk::apart([(oz, shape.stride[0] * x.strides[2]), (oh, shape.stride[1] * x.strides[3])]),
+            forward: forward.clone(),
+        }
+    }
+
+    /// Number of rows of the product.
+    fn rows(&self) -> usize {
+        self.forward.shape.in_channels * self.forward.shape.taps()
+    }
+
+    /// Bytes of the filter's rows.
+    fn filter_bytes(&self) -> usize {
+        lines(size_of::<f32>() * self.rows() * self.forward.shape.out_channels)
+    }
+
+    /// Channel of dx and place in a window of a row: those of a row of a window are side by side, so that their lines are near.
+    fn place(&self, row: usize) -> (usize, [usize; 3]) {
+        let shape = &self.forward.shape;
+        let [_, r, s] = shape.kernel;
+        let (column, rest) = (row % s, row / s);
+        let (channel, rest) = (rest % shape.in_channels, rest / shape.in_channels);
+        (channel, [rest / r, rest % r, column])
+    }
+}
+
+impl LibraryKernel for Kernel {
+    fn scratch_bytes(&self) -> usize {
+        self.filter_bytes() + self.product.scratch_bytes()
+    }
+
+    unsafe fn run(&self, pool: &Pool, inputs: &[*const u8], outputs: &[*mut u8], scratch: *mut u8) {
+        let filter = Filter { kernel: self, w: inputs[1], rows: scratch.cast() };
+        let of_rows = &filter;
+        // SAFETY: a row is one thread's.
+        pool.run(self.rows(), &|row| unsafe { of_rows.fill(row) });
+        let b = Outputs { kernel: self, dy: inputs[0] };
+        let sink = Input { kernel: self, dx: outputs[0] };
+        let scratch = scratch.wrapping_add(self.filter_bytes());
+        // SAFETY: the caller answers for the tensors and the scratch memory, the rest of which is the product's.
+        unsafe { self.product.run(pool, &filter, &b, &sink, scratch) };
+    }
+}
+
+/// Factor of the filter by (output channel, row), whose rows lie in scratch memory.
+struct Filter<'a> {
+    kernel: &'a Kernel,
+    w: *const u8,
+    rows: *mut f32,
+}
+
+// SAFETY: the tensor is only read; each row is written by one thread, and only read once all are.
+unsafe impl Sync for Filter<'_> {}
+
+impl Filter<'_> {
+    /// Writes a row.
+    ///
+    /// # Safety
+    /// No other thread uses the row.
+    unsafe fn fill(&self, row: usize) {
+        let Kernel { forward: Forward { shape, w, .. }, isa, .. } = self.kernel;
+        let (channel, place) = self.kernel.place(row);
+        let tap = |i: usize| if shape.flip { shape.kernel[i] - 1 - place[i] } else { place[i] };
+        let offset = w.offset([0, channel, tap(0), tap(1), tap(2)]);
+        let depth = shape.out_channels;
+        // SAFETY: the tap and the channels are the filter's; there is room for `depth` values of each row.
+        unsafe {
+            let values = std::slice::from_raw_parts_mut(self.rows.add(row * depth), depth);
+            storage(w.element).load(*isa, self.w, offset, w.strides[0], values);
+        }
+    }
+}
+
+impl Factor for Filter<'_> {
+    unsafe fn gather(&self, _: usize, k: (usize, usize), j: (usize, usize), width: usize, to: *mut f32) {
+        let depth = self.kernel.forward.shape.out_channels;
+        for lane in 0..j.1 {
+            // SAFETY: the rows have `depth` values each, and `to` takes `width` for each place of the sum.
+            unsafe {
+                let values = std::slice::from_raw_parts(self.rows.add((j.0 + lane) * depth + k.0), k.1);
+                spread(values, to.add(lane), width);
+            }
+        }
+    }
+
+    unsafe fn in_place(&self, _: usize, k: usize, j: usize) -> Option<(*const f32, [usize; 2])> {
+        let depth = self.kernel.forward.shape.out_channels;
+        Some((self.rows.cast_const().wrapping_add(j * depth + k), [1, depth]))
+    }
+}
+
+/// Factor dy by (output channel, place).
+struct Outputs<'a> {
+    kernel: &'a Kernel,
+    dy: *const u8,
+}
+
+// SAFETY: the tensor is only read.
+unsafe impl Sync for Outputs<'_> {}
+
+impl Factor for Outputs<'_> {
+    unsafe fn gather(&self, image: usize, k: (usize, usize), j: (usize, usize), width: usize, to: *mut f32) {
+        let Kernel { forward, isa, from, .. } = self.kernel;
+        let [images, channels, .., step] = forward.y.strides;
+        let storage = storage(forward.y.element);
+        let base = image * images + k.0 * channels;
+        let mut values = [0f32; DEPTH];
+        for_rows(j, forward.shape.output[2], |row, first, at, len| {
+            let base = base + from.offset(row) + first * step;
+            // SAFETY: the places and channels are of dy, and `to` takes `width` values for each of at most `DEPTH` channels.
+            unsafe {
+                if channels == 1 && k.1 > 1 {
+                    for place in 0..len {
+                        storage.load(*isa, self.dy, base + place * step, 1, &mut values[..k.1]);
+                        spread(&values[..k.1], to.add(at + place), width);
+                    }
+                } else {
+                    for channel in 0..k.1 {
+                        let to = std::slice::from_raw_parts_mut(to.add(channel * width + at), len);
+                        storage.load(*isa, self.dy, base + channel * channels, step, to);
+                    }
+                }
+            }
+        });
+    }
+
+    unsafe fn in_place(&self, image: usize, k: usize, j: usize) -> Option<(*const f32, [usize; 2])> {
+        let Forward { shape, y, .. } = &self.kernel.forward;
+        let [images, channels, planes, rows, step] = y.strides;
+        let [oz, oh, ow] = shape.output;
+        let one_line = step == 1 && (oh * oz == 1 || rows == ow) && (oz == 1 || planes == oh * ow);
+        (one_line && y.element == Element::F32)
+            .then(|| (self.dy.cast::<f32>().wrapping_add(image * images + k * channels + j), [channels, 1]))
+    }
+}
+
+/// Destination of the product: dx.
+struct Input<'a> {
+    kernel: &'a Kernel,
+    dx: *mut u8,
+}
+
+// SAFETY: each place is written by the thread that the product gives it to.
+unsafe impl Sync for Input<'_> {}
+
+impl Sink for Input<'_> {
+    unsafe fn put(&self, image: usize, row: usize, column: usize, values: &mut [f32], _: &mut [f32]) {
+        let Kernel { forward, isa, .. } = self.kernel;
+        let step = forward.shape.stride[2];
+        self.for_lines(image, row, (column, values.len()), |offset, at, len| {
+            // SAFETY: the places are of dx, whose columns lie side by side, and this thread's.
+            unsafe { storage(forward.x.element).store(*isa, &values[at..at + len], self.dx, offset, step) };
+        });
+    }
+
+    unsafe fn put_block(
+        &self,
+        image: usize,
+        (row, rows): (usize, usize),
+        columns: (usize, usize),
+        (values, pitch): (*mut f32, usize),
+        spare: &mut [f32],
+    ) {
+        let Kernel { forward, isa, .. } = self.kernel;
+        let step = forward.shape.stride[2];
+        let mut line = [0f32; STEP * PLACES];
+        let end = row + rows;
+        let mut at = row;
+        while at < end {
+            let of_row = values.wrapping_add((at - row) * pitch);
+            // Rows of whole windows: their columns follow each other in dx.
+            if at % step == 0 && at + step <= end {
+                self.for_lines(image, at, columns, |offset, first, len| {
+                    let from = of_row.wrapping_add(first).cast_const();
+                    let rows = Transposition {
+                        from,
+                        across: pitch,
+                        to: line.as_mut_ptr(),
+                        out: step,
+                        rows: step,
+                        columns: len,
+                    };
+                    if forward.x.element == Element::F32 {
+                        let to = self.dx.cast::<f32>().wrapping_add(offset);
+                        // SAFETY: the block has so many columns of `step` rows; the places are of dx, and this thread's.
+                        unsafe { Transposition { to, ..rows }.run(*isa) };
+                        return;
+                    }
+                    for place in (0..len).step_by(PLACES) {
+                        let (from, columns) = (from.wrapping_add(place), PLACES.min(len - place));
+                        // SAFETY: the block has so many columns, for which the line has room; the places are of dx, and this thread's.
+                        unsafe {
+                            Transposition { from, columns, ..rows }.run(*isa);
+                            let line = &line[..step * columns];
+                            storage(forward.x.element).store(*isa, line, self.dx, offset + step * place, 1);
+                        }
+                    }
+                });
+                at += step;
+            } else {
+                // SAFETY: the caller's promise, for one row of the block.
+                unsafe {
+                    let values = std::slice::from_raw_parts_mut(of_row, columns.1);
+                    self.put(image, at, columns.0, values, spare);
+                }
+                at += 1;
+            }
+        }
+    }
+}
+
+impl Input<'_> {
+    /// Calls `f(offset, at, len)` for the lines of dx that columns (first, count) of a row of the product go to: `len` of them,
+    /// from the `at`-th on, from that element on.
+    fn for_lines(&self, image: usize, row: usize, columns: (usize, usize), mut f: impl FnMut(usize, usize, usize)) {
+        let Kernel { forward, to, .. } = self.kernel;
+        let (channel, [z, p, q]) = self.kernel.place(row);
+        let base = forward.x.offset([image, channel, z, p, q]);
+        let step = forward.shape.stride[2];
+        for_rows(columns, forward.shape.output[2], |line, first, at, len| {
+            f(base + to.offset(line) + first * step, at, len);
+        });
+    }
+}
