@@ -26,8 +26,8 @@ use hipdnn_cpu_simd::isa::{Isa, Kernel, MAX_LANES, Simd};
 const INPUT_BYTES: usize = 512 << 10;
 /// Bytes of a unit's weights that stay in that cache while places pass.
 const WEIGHTS_BYTES: usize = 768 << 10;
-/// Places over which a panel of such weights passes at a time: with a dozen panels begin too often for short sums (16→32 on 112×112 is
-/// 196 µs on Zen 3 then, 168 now), with hundreds an output of many channels is written in parts of lines far apart.
+/// Places over which a panel of such weights passes at a time. Of a dozen, panels begin too often for short sums: 16→32 on 112×112
+/// takes 196 µs on Zen 3, 168 with these. Of hundreds, an output of many channels is written in parts of lines far apart.
 const NEAR_PLACES: usize = 96;
 /// Distance, in bytes, at which lines compete for the same [`WAYS`] places of the first-level cache.
 const ALIASED: usize = 4096;
@@ -191,14 +191,14 @@ impl Indirect {
             let parts = plane.div_ceil(places);
             let places = places.min(plane);
             let (panels, tiles) = (kg.div_ceil(vectors * lanes), places.div_ceil(rows));
-            // The last tile has fewer places.
             let line = size_of::<f32>() * vectors * lanes;
-            let far = lanes == 8 && tiles > 1 && line * depth > NEAR_PANEL;
-            let passes = if far { line as f64 / SECOND_LEVEL } else { 0.0 };
+            let is_large = lanes == 8 && tiles > 1 && line * depth > NEAR_PANEL;
+            let passes = if is_large { line as f64 / SECOND_LEVEL } else { 0.0 };
             let step = |rows: usize| {
                 let step = tile::step_cycles((rows, vectors), false) * if aliased && rows > WAYS { 1.3 } else { 1.0 };
                 step.max(passes)
             };
+            // The last tile has fewer places.
             let sum = (tiles - 1) as f64 * step(rows) + step(places - (tiles - 1) * rows);
             let call = 40.0 + (rows * vectors) as f64 * 2.5;
             let panel = depth as f64 * sum + tiles as f64 * call;
@@ -333,14 +333,15 @@ impl Indirect {
         self.chunk * self.panel()
     }
 
-    /// Number of tiles over which panels of weights pass, one after the other: few if the weights stay in the
-    /// second-level cache, so that the output is written from place to place, else as many as have their input there.
+    /// Number of tiles over which panels of weights pass, one after the other: as many as have their input in the second-level
+    /// cache, but fewer if the weights stay there, so that the output is written from place to place.
     fn block(&self) -> usize {
         let rows = self.size.0;
+        let of_input = INPUT_BYTES / (4 * rows * self.shape.group_in());
         if 4 * self.list_len() * self.shape.depth() <= WEIGHTS_BYTES {
-            return (NEAR_PLACES / rows).max(2);
+            return (NEAR_PLACES / rows).min(of_input).max(2);
         }
-        (INPUT_BYTES / (4 * rows * self.shape.group_in())).clamp(1, 64)
+        of_input.clamp(1, 64)
     }
 
     /// Size of a block's pointers, in `f32` values.
@@ -601,14 +602,14 @@ impl Unit<'_, Indirect> {
             let z = (at.z * shape.stride[0]) as isize - shape.pad_before[0] as isize;
             ([plane, line, column], x.wrapping_sub(pad).wrapping_offset(z * plane as isize), ks)
         };
-        // The copy has planes of its taps only.
         if let Some(distance) = plan.linear {
             for (i, place) in places.enumerate() {
-                // SAFETY: the slot has room for the pointers of a block.
+                // SAFETY: the slot has room for the pointers of a block, one for the single tap of each place.
                 unsafe { *at.pointers.add(i) = from.wrapping_add(place * distance) };
             }
             return;
         }
+        // The copy has planes of its taps only.
         let dilation = [if plan.staged { 1 } else { shape.dilation[0] }, shape.dilation[1], shape.dilation[2]];
         let steps = [0, 1, 2].map(|axis| dilation[axis] * strides[axis]);
         let [interior_z, interior_rows, interior_columns] = &plan.interior;

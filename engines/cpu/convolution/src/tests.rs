@@ -848,6 +848,7 @@ fn images_in_one_plane() {
         shape((4, 1, 24, 16), [1, 5, 1], ONE, [1, 2, 1], NO, even, ONE),
         shape((3, 1, 24, 16), [1, 1, 5], ONE, [1, 1, 2], NO, even, ONE),
         shape((3, 1, 24, 16), [1, 4, 3], ONE, ONE, NO, even, ONE),
+        shape((2, 1, 24, 16), [3, 4, 5], ONE, [2, 1, 1], NO, even, ONE),
     ];
     let summand = Then::Add(Element::F32, Order::ChannelsLast);
     let chains: [(&[Then], bool); 5] = [
@@ -871,15 +872,16 @@ fn images_in_one_plane() {
             let case = Case { epilogue: chain.to_vec(), orders: [last, Order::Packed, last], ..plain(shape.clone()) };
             let mut problem = case.problem();
             case.operands(&mut problem, false, &mut Random::new(1));
-            assert_eq!(Indirect::new(&problem, 2, Isa::best()).joined, *joined, "{shape:?}, {chain:?}");
+            let joined = *joined && shape.output[0] == 1;
+            assert_eq!(Indirect::new(&problem, 2, Isa::best()).joined, joined, "{shape:?}, {chain:?}");
         }
     }
 }
 
-/// Tiles of many places pass a panel of weights that stays in the first-level cache, also where threads have halves of the places,
-/// which two divides and six doesn't.
+/// Panels have two vectors, whose weights arrive in time for tiles of five or six places, also where threads have halves of the
+/// places, 98, which tiles of two divide and those of six don't.
 #[test]
-fn panels_of_weights_stay_near() {
+fn panels_of_weights_are_as_wide_as_they_arrive() {
     let last = Order::ChannelsLast;
     for isa in Isa::available().filter(|isa| isa.lanes() == 8) {
         for (channels, threads) in [(256, 1), (256, 2), (1024, 2), (256, 4), (512, 8)] {

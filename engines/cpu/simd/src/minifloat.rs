@@ -68,6 +68,7 @@ impl Code {
     const ALL: [Code; 8] =
         [Code::E4M3, Code::E5M2, Code::E4M3Fnuz, Code::E5M2Fnuz, Code::E2M3, Code::E3M2, Code::E2M1, Code::E8M0];
 
+    #[inline]
     const fn format(self) -> Format {
         let (bits, fraction, bias, largest, nan) = match self {
             Code::E4M3 => (8, 3, 7, 0x7E, Nan::Above),
@@ -83,6 +84,7 @@ impl Code {
     }
 
     /// Number of bits of an element.
+    #[inline]
     pub const fn bits(self) -> u32 {
         self.format().bits
     }
@@ -93,6 +95,7 @@ impl Code {
     }
 
     /// Number that a code stands for.
+    #[inline]
     pub fn decode(self, code: u8) -> f32 {
         NUMBERS[self as usize][usize::from(code)]
     }
@@ -128,6 +131,7 @@ impl Code {
     }
 
     /// Code of the nearest number, of two at the same distance the one with an even code.
+    #[inline]
     pub fn encode(self, value: f32) -> u8 {
         let Format { bits, fraction, bias, largest, nan } = self.format();
         if self == Code::E8M0 {
@@ -165,6 +169,7 @@ impl Code {
     }
 
     /// Code of the smallest number that is not below `value`, or of the largest number; for `value` not negative.
+    #[inline]
     pub fn encode_up(self, value: f64) -> u8 {
         let (mut low, mut high) = (0, self.format().largest);
         // Codes of numbers that are not negative ascend with them.
@@ -191,6 +196,7 @@ const fn power(n: i32) -> f32 {
 ///
 /// # Safety
 /// The bytes of the element can be read.
+#[inline]
 pub unsafe fn read(base: *const u8, offset: usize, bits: u32) -> u8 {
     if bits == 8 {
         // SAFETY: the caller's promise.
@@ -210,6 +216,7 @@ pub unsafe fn read(base: *const u8, offset: usize, bits: u32) -> u8 {
 ///
 /// # Safety
 /// The bytes of the element can be read and written, and nobody else uses them.
+#[inline]
 pub unsafe fn write(base: *mut u8, offset: usize, bits: u32, code: u8) {
     if bits == 8 {
         // SAFETY: the caller's promise.

@@ -2,7 +2,7 @@
 //! to the output's type, a few hundred elements at a time, so that everything between load and store stays in the first
 //! cache.
 
-pub mod direct;
+mod direct;
 mod function;
 mod program;
 mod row;

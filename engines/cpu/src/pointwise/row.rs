@@ -550,6 +550,22 @@ mod tests {
     use super::*;
 
     #[test]
+    fn types_of_few_bits_have_their_formats() {
+        for (data_type, code) in [
+            (DataType::Fp8E4M3, Code::E4M3),
+            (DataType::Fp8E5M2, Code::E5M2),
+            (DataType::Fp8E4M3Fnuz, Code::E4M3Fnuz),
+            (DataType::Fp8E5M2Fnuz, Code::E5M2Fnuz),
+            (DataType::Fp6E2M3, Code::E2M3),
+            (DataType::Fp6E3M2, Code::E3M2),
+            (DataType::Fp4E2M1, Code::E2M1),
+            (DataType::Fp8E8M0, Code::E8M0),
+        ] {
+            assert_eq!(Storage::of(data_type), Some(Storage::Code(code)), "{data_type}");
+        }
+    }
+
+    #[test]
     fn values_survive_a_round_trip_and_integers_saturate() {
         let isa = Isa::best();
         let from = [0.0, 1.0, -1.0, 2.5, 3.5, 1e9, -1e9, f32::NAN];

@@ -1,4 +1,5 @@
-//! Gradient with respect to the input, as convolutions of the output's gradient.
+//! Gradient with respect to the input, as convolutions of the output's gradient, or as one product where windows share no place
+//! ([`disjoint`]).
 //!
 //! With stride s, dilation d and padding p, `dx[i] = Σ dy[(i + p - t·d) / s]·w[t]` over the taps t for which that is a place
 //! of dy. Input places of one residue class modulo s use the same taps, each g-th with g = s / gcd(s, d): with i = r + s·j and

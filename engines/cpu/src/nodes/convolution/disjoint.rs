@@ -1,5 +1,6 @@
-//! Gradient with respect to the input for filters as large as their stride, whose windows share no place: a product of the
-//! filter, by (tap, channel of dx), and dy, by places, each row of which is every s-th place of dx.
+//! Gradient with respect to the input for filters as large as their stride, whose windows share no place: one product of the
+//! filter and dy over the output channels. The product's rows are the places in a window, with a channel of dx each, its columns
+//! the places of dy; a row's values are every s-th place of dx.
 
 use super::Forward;
 use super::weights::{for_rows, spread, storage};
@@ -91,7 +92,8 @@ impl LibraryKernel for Kernel {
         let b = Outputs { kernel: self, dy: inputs[0] };
         let sink = Input { kernel: self, dx: outputs[0] };
         let scratch = scratch.wrapping_add(self.filter_bytes());
-        // SAFETY: the caller answers for the tensors and the scratch memory, the rest of which is the product's.
+        // SAFETY: the caller answers for the tensors and the scratch memory, the rest of which is the product's: it begins on a cache
+        // line, as the filter has whole ones.
         unsafe { self.product.run(pool, &filter, &b, &sink, scratch) };
     }
 }
@@ -182,7 +184,7 @@ impl Factor for Outputs<'_> {
         let Forward { shape, y, .. } = &self.kernel.forward;
         let [images, channels, planes, rows, step] = y.strides;
         let [oz, oh, ow] = shape.output;
-        let one_line = step == 1 && (oh * oz == 1 || rows == ow) && (oz == 1 || planes == oh * ow);
+        let one_line = step == 1 && (oh == 1 || rows == ow) && (oz == 1 || planes == oh * ow);
         (one_line && y.element == Element::F32)
             .then(|| (self.dy.cast::<f32>().wrapping_add(image * images + k * channels + j), [channels, 1]))
     }
@@ -199,12 +201,8 @@ unsafe impl Sync for Input<'_> {}
 
 impl Sink for Input<'_> {
     unsafe fn put(&self, image: usize, row: usize, column: usize, values: &mut [f32], _: &mut [f32]) {
-        let Kernel { forward, isa, .. } = self.kernel;
-        let step = forward.shape.stride[2];
-        self.for_lines(image, row, (column, values.len()), |offset, at, len| {
-            // SAFETY: the places are of dx, whose columns lie side by side, and this thread's.
-            unsafe { storage(forward.x.element).store(*isa, &values[at..at + len], self.dx, offset, step) };
-        });
+        // SAFETY: the caller's promise.
+        unsafe { self.put_row(image, row, column, values) };
     }
 
     unsafe fn put_block(
@@ -213,7 +211,7 @@ impl Sink for Input<'_> {
         (row, rows): (usize, usize),
         columns: (usize, usize),
         (values, pitch): (*mut f32, usize),
-        spare: &mut [f32],
+        _: &mut [f32],
     ) {
         let Kernel { forward, isa, .. } = self.kernel;
         let step = forward.shape.stride[2];
@@ -225,27 +223,22 @@ impl Sink for Input<'_> {
             // Rows of whole windows: their columns follow each other in dx.
             if at % step == 0 && at + step <= end {
                 self.for_lines(image, at, columns, |offset, first, len| {
-                    let from = of_row.wrapping_add(first).cast_const();
-                    let rows = Transposition {
-                        from,
-                        across: pitch,
-                        to: line.as_mut_ptr(),
-                        out: step,
-                        rows: step,
-                        columns: len,
+                    let windows = |first: usize, columns: usize, to: *mut f32| {
+                        let from = of_row.wrapping_add(first).cast_const();
+                        Transposition { from, across: pitch, to, out: step, rows: step, columns }
                     };
                     if forward.x.element == Element::F32 {
                         let to = self.dx.cast::<f32>().wrapping_add(offset);
                         // SAFETY: the block has so many columns of `step` rows; the places are of dx, and this thread's.
-                        unsafe { Transposition { to, ..rows }.run(*isa) };
+                        unsafe { windows(first, len, to).run(*isa) };
                         return;
                     }
                     for place in (0..len).step_by(PLACES) {
-                        let (from, columns) = (from.wrapping_add(place), PLACES.min(len - place));
-                        // SAFETY: the block has so many columns, for which the line has room; the places are of dx, and this thread's.
+                        let count = PLACES.min(len - place);
+                        // SAFETY: the block has so many columns, and the line room for them; the places are of dx, and this thread's.
                         unsafe {
-                            Transposition { from, columns, ..rows }.run(*isa);
-                            let line = &line[..step * columns];
+                            windows(first + place, count, line.as_mut_ptr()).run(*isa);
+                            let line = &line[..step * count];
                             storage(forward.x.element).store(*isa, line, self.dx, offset + step * place, 1);
                         }
                     }
@@ -253,10 +246,7 @@ impl Sink for Input<'_> {
                 at += step;
             } else {
                 // SAFETY: the caller's promise, for one row of the block.
-                unsafe {
-                    let values = std::slice::from_raw_parts_mut(of_row, columns.1);
-                    self.put(image, at, columns.0, values, spare);
-                }
+                unsafe { self.put_row(image, at, columns.0, std::slice::from_raw_parts(of_row, columns.1)) };
                 at += 1;
             }
         }
@@ -264,6 +254,19 @@ impl Sink for Input<'_> {
 }
 
 impl Input<'_> {
+    /// Stores values of a row from a column on, each `stride` places of dx after the one before it.
+    ///
+    /// # Safety
+    /// The places are in the result, and no other thread stores them.
+    unsafe fn put_row(&self, image: usize, row: usize, column: usize, values: &[f32]) {
+        let Kernel { forward, isa, .. } = self.kernel;
+        let step = forward.shape.stride[2];
+        self.for_lines(image, row, (column, values.len()), |offset, at, len| {
+            // SAFETY: the places are of dx, whose columns lie side by side, and this thread's.
+            unsafe { storage(forward.x.element).store(*isa, &values[at..at + len], self.dx, offset, step) };
+        });
+    }
+
     /// Calls `f(offset, at, len)` for the lines of dx that columns (first, count) of a row of the product go to: `len` of them,
     /// from the `at`-th on, from that element on.
     fn for_lines(&self, image: usize, row: usize, columns: (usize, usize), mut f: impl FnMut(usize, usize, usize)) {

@@ -63,6 +63,17 @@ const CASES: &[Case] = &[
     }),
     case("strided by the filter, one channel of many", &[1, 1, 36, 38], &[33, 1, 2, 2], |c| c.stride = vec![2; 2]),
     case("strided by the filter, 3-D", &[2, 3, 4, 6, 10], &[5, 3, 2, 1, 2], |c| c.stride = vec![2, 1, 2]),
+    case("strided by the filter, long lines", &[1, 3, 4, 450], &[7, 3, 2, 3], |c| c.stride = vec![2, 3]),
+    case("strided by the filter, five and six", &[1, 3, 10, 66], &[4, 3, 5, 6], |c| c.stride = vec![5, 6]),
+    case("strided by the filter, eight and nine", &[1, 2, 9, 80], &[4, 2, 9, 8], |c| c.stride = vec![9, 8]),
+    case("strided by the filter, nine", &[1, 2, 4, 81], &[4, 2, 2, 9], |c| c.stride = vec![2, 9]),
+    case("strided by the filter, padded behind", &[2, 3, 8, 12], &[4, 3, 2, 2], |c| {
+        (c.stride, c.post_padding) = (vec![2; 2], vec![1; 2]);
+    }),
+    case("strided by the filter, dilated nowhere", &[1, 3, 8, 12], &[4, 3, 1, 2], |c| {
+        (c.stride, c.dilation) = (vec![1, 2], vec![3, 1]);
+    }),
+    case("strided by the filter, long sums", &[1, 1, 4, 6], &[2100, 1, 2, 2], |c| c.stride = vec![2; 2]),
     case("strided by the filter, 1-D", &[2, 40, 60], &[300, 40, 4], |c| c.stride = vec![4]),
     case("many places", &[2, 3, 40, 41], &[5, 3, 3, 3], |c| c.pre_padding = vec![1; 2]),
 ];
@@ -72,6 +83,8 @@ enum Lie {
     Packed,
     ChannelsLast,
     Apart,
+    /// Packed lines, with gaps between lines.
+    Lines,
 }
 
 /// A tensor's memory, with the offset of each element in logical order.
@@ -194,6 +207,11 @@ fn run(case: &Case, types: [DataType; 3], lie: Lie, weights: bool, threads: usiz
         graph.tensor(match lie {
             Lie::Packed => tensor,
             Lie::ChannelsLast => tensor.channels_last(),
+            Lie::Lines => {
+                let last = tensor.strides.len() - 1;
+                let gaps: Vec<i64> = (0..=last).map(|i| if i < last { tensor.strides[i] * 3 } else { 1 }).collect();
+                tensor.strided(&gaps)
+            }
             Lie::Apart => {
                 let strides: Vec<i64> = tensor.strides.iter().map(|s| s * 2).collect();
                 tensor.strided(&strides)
@@ -254,7 +272,7 @@ fn run(case: &Case, types: [DataType; 3], lie: Lie, weights: bool, threads: usiz
 fn gradients_are_what_loops_give() {
     use DataType::{BFloat16, Float, Half};
     for case in CASES {
-        for lie in [Lie::Packed, Lie::ChannelsLast, Lie::Apart] {
+        for lie in [Lie::Packed, Lie::ChannelsLast, Lie::Apart, Lie::Lines] {
             for weights in [false, true] {
                 run(case, [Float; 3], lie, weights, 2);
             }
