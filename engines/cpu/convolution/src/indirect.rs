@@ -154,14 +154,11 @@ impl Indirect {
             cost: f64::INFINITY,
             shape: shape.clone(),
         };
-        let distance = match (ow, joined && oh == 1) {
-            (1, true) => problem.x.strides[0],
-            (1, false) => 1,
-            _ => shape.stride[2] * problem.x.strides[4],
-        };
         let whole = (0..3).all(|axis| plan.interior[axis] == (0..shape.output[axis]));
-        plan.linear = (!staged && shape.taps() == 1 && whole).then(|| plan.input_distance()).flatten();
-        let aliased = !staged && (size_of::<f32>() * distance).is_multiple_of(ALIASED);
+        plan.linear = (!staged && shape.taps() == 1 && whole && plan.is_even()).then(|| plan.input_distance());
+        // Columns of places alone were not measured.
+        let measured = ow > 1 || joined && oh == 1;
+        let aliased = !staged && measured && (size_of::<f32>() * plan.input_distance()).is_multiple_of(ALIASED);
         let (images, plane) = (plan.images(), plan.plane());
         let mut least = f64::INFINITY;
         let mut splits: Vec<usize> = (1..=16).chain([20, 24, 28, 32, 48, 64, 96, 128, 192, 256, 384, 512]).collect();
@@ -285,19 +282,23 @@ impl Indirect {
         if self.joined && oh * ow == 1 { layout.strides[0] } else { place_distance(layout, ow) }
     }
 
-    /// Distance between the first taps of neighboring places of a plane, if all have the same.
-    fn input_distance(&self) -> Option<usize> {
+    /// Distance between what neighboring places of a line read with a tap.
+    fn input_distance(&self) -> usize {
         let (shape, [image, _, _, line, column]) = (&self.shape, self.x.strides);
-        let [_, oh, ow] = shape.output;
-        let (row, place) = (shape.stride[1] * line, shape.stride[2] * column);
-        let distance = match (ow, oh) {
+        match (shape.output[2], shape.output[1]) {
             (1, 1) => image,
-            (1, _) => row,
-            _ => place,
-        };
-        let rows = ow == 1 || oh == 1 || row == ow * distance;
+            (1, _) => shape.stride[1] * line,
+            _ => shape.stride[2] * column,
+        }
+    }
+
+    /// True if all places of a plane are that far apart, not those of a line alone.
+    fn is_even(&self) -> bool {
+        let (shape, [image, _, _, line, _], distance) = (&self.shape, self.x.strides, self.input_distance());
+        let [_, oh, ow] = shape.output;
+        let rows = ow == 1 || oh == 1 || shape.stride[1] * line == ow * distance;
         let images = !self.joined || oh * ow == 1 || image == oh * ow * distance;
-        (rows && images).then_some(distance)
+        rows && images
     }
 
     /// Number of contiguous terms of a tap, and of taps.

@@ -3,6 +3,7 @@
 mod data;
 mod direct;
 mod disjoint;
+mod outputs;
 mod weights;
 
 use std::sync::Arc;

@@ -4,7 +4,8 @@
 //! Sums of a row are kept in `f32`, those of all rows in `f64`.
 
 use super::Forward;
-use super::weights::{inside, storage, valid};
+use super::outputs::storage;
+use super::weights::{inside, valid};
 use crate::nodes::LibraryKernel;
 use hipdnn_cpu_convolution::Shape;
 use hipdnn_cpu_simd::isa::{Isa, Kernel as IsaKernel, Simd};

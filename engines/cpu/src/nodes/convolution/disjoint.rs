@@ -3,11 +3,11 @@
 //! the places of dy; a row's values are every s-th place of dx.
 
 use super::Forward;
-use super::weights::{for_rows, spread, storage};
+use super::outputs::{Outputs, for_rows, spread, storage};
 use crate::nodes::LibraryKernel;
 use crate::nodes::view::Walk;
 use hipdnn_cpu_convolution::Element;
-use hipdnn_cpu_kernels::product::{DEPTH, Factor, Product, Results, Sink};
+use hipdnn_cpu_kernels::product::{Factor, Product, Results, Sink};
 use hipdnn_cpu_kernels::transpose::Transposition;
 use hipdnn_cpu_simd::isa::Isa;
 use hipdnn_cpu_simd::scratch::lines;
@@ -89,7 +89,7 @@ impl LibraryKernel for Kernel {
         let of_rows = &filter;
         // SAFETY: a row is one thread's.
         pool.run(self.rows(), &|row| unsafe { of_rows.fill(row) });
-        let b = Outputs { kernel: self, dy: inputs[0] };
+        let b = ByChannels(Outputs { forward: &self.forward, isa: self.isa, rows: &self.from, dy: inputs[0] });
         let sink = Input { kernel: self, dx: outputs[0] };
         let scratch = scratch.wrapping_add(self.filter_bytes());
         // SAFETY: the caller answers for the tensors and the scratch memory, the rest of which is the product's: it begins on a cache
@@ -146,47 +146,23 @@ impl Factor for Filter<'_> {
 }
 
 /// Factor dy by (output channel, place).
-struct Outputs<'a> {
-    kernel: &'a Kernel,
-    dy: *const u8,
-}
+struct ByChannels<'a>(Outputs<'a>);
 
-// SAFETY: the tensor is only read.
-unsafe impl Sync for Outputs<'_> {}
-
-impl Factor for Outputs<'_> {
+impl Factor for ByChannels<'_> {
     unsafe fn gather(&self, image: usize, k: (usize, usize), j: (usize, usize), width: usize, to: *mut f32) {
-        let Kernel { forward, isa, from, .. } = self.kernel;
-        let [images, channels, .., step] = forward.y.strides;
-        let storage = storage(forward.y.element);
+        let [images, channels, ..] = self.0.forward.y.strides;
         let base = image * images + k.0 * channels;
-        let mut values = [0f32; DEPTH];
-        for_rows(j, forward.shape.output[2], |row, first, at, len| {
-            let base = base + from.offset(row) + first * step;
-            // SAFETY: the places and channels are of dy, and `to` takes `width` values for each of at most `DEPTH` channels.
-            unsafe {
-                if channels == 1 && k.1 > 1 {
-                    for place in 0..len {
-                        storage.load(*isa, self.dy, base + place * step, 1, &mut values[..k.1]);
-                        spread(&values[..k.1], to.add(at + place), width);
-                    }
-                } else {
-                    for channel in 0..k.1 {
-                        let to = std::slice::from_raw_parts_mut(to.add(channel * width + at), len);
-                        storage.load(*isa, self.dy, base + channel * channels, step, to);
-                    }
-                }
-            }
-        });
+        // SAFETY: the caller's promise: the places and channels are of dy, and `to` takes `width` values for each channel.
+        unsafe { self.0.gather(base, j, k.1, to, [1, width]) };
     }
 
     unsafe fn in_place(&self, image: usize, k: usize, j: usize) -> Option<(*const f32, [usize; 2])> {
-        let Forward { shape, y, .. } = &self.kernel.forward;
+        let Forward { shape, y, .. } = self.0.forward;
         let [images, channels, planes, rows, step] = y.strides;
         let [oz, oh, ow] = shape.output;
         let one_line = step == 1 && (oh == 1 || rows == ow) && (oz == 1 || planes == oh * ow);
         (one_line && y.element == Element::F32)
-            .then(|| (self.dy.cast::<f32>().wrapping_add(image * images + k * channels + j), [channels, 1]))
+            .then(|| (self.0.dy.cast::<f32>().wrapping_add(image * images + k * channels + j), [channels, 1]))
     }
 }
 

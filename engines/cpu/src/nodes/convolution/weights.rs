@@ -5,10 +5,10 @@ use std::ops::Range;
 
 use super::Forward;
 use super::direct::Direct;
+use super::outputs::{Outputs, for_rows, spread, storage};
 use crate::nodes::view::Walk;
 use crate::nodes::{LibraryKernel, Recipe};
-use crate::pointwise::Storage;
-use hipdnn_cpu_convolution::{Element, Layout, Shape};
+use hipdnn_cpu_convolution::{Layout, Shape};
 use hipdnn_cpu_kernels::product::{DEPTH, Factor, Product, Results, Sink};
 use hipdnn_cpu_simd::isa::Isa;
 use hipdnn_cpu_threads::Pool;
@@ -57,14 +57,6 @@ impl Kernel {
     }
 }
 
-pub(super) fn storage(element: Element) -> Storage {
-    match element {
-        Element::F32 => Storage::F32,
-        Element::F16 => Storage::F16,
-        Element::BF16 => Storage::BF16,
-    }
-}
-
 /// Input place along an axis that a tap reads for an output, if it is inside of the image.
 pub(super) fn inside(shape: &Shape, axis: usize, output: usize, tap: usize) -> Option<usize> {
     let place = output * shape.stride[axis] + tap * shape.dilation[axis];
@@ -86,7 +78,7 @@ impl LibraryKernel for Kernel {
     }
 
     unsafe fn run(&self, pool: &Pool, inputs: &[*const u8], outputs: &[*mut u8], scratch: *mut u8) {
-        let a = Outputs { kernel: self, dy: inputs[1] };
+        let a = ByPlaces(Outputs { forward: &self.forward, isa: self.isa, rows: &self.rows, dy: inputs[1] });
         let b = Inputs { kernel: self, x: inputs[0] };
         let sink = Filter { kernel: self, dw: outputs[0] };
         // SAFETY: the caller answers for the tensors and the scratch memory.
@@ -95,39 +87,14 @@ impl LibraryKernel for Kernel {
 }
 
 /// Factor dy by (place, output channel).
-struct Outputs<'a> {
-    kernel: &'a Kernel,
-    dy: *const u8,
-}
+struct ByPlaces<'a>(Outputs<'a>);
 
-// SAFETY: the tensor is only read.
-unsafe impl Sync for Outputs<'_> {}
-
-impl Factor for Outputs<'_> {
+impl Factor for ByPlaces<'_> {
     unsafe fn gather(&self, group: usize, k: (usize, usize), j: (usize, usize), width: usize, to: *mut f32) {
-        let Kernel { forward, isa, rows, .. } = self.kernel;
-        let (shape, layout) = (&forward.shape, &forward.y);
-        let (storage, [_, channel, .., step]) = (storage(layout.element), layout.strides);
-        let base = (group * shape.group_out() + j.0) * channel;
-        let mut values = [0f32; DEPTH];
-        for_rows(k, shape.output[2], |row, first, at, len| {
-            let base = base + rows.offset(row) + first * step;
-            // SAFETY: the places are of dy, and `to` takes `width` values for each.
-            unsafe {
-                if channel == 1 && j.1 > 1 {
-                    for i in 0..len {
-                        let to = std::slice::from_raw_parts_mut(to.add((at + i) * width), j.1);
-                        storage.load(*isa, self.dy, base + i * step, 1, to);
-                    }
-                } else {
-                    for lane in 0..j.1 {
-                        let values = &mut values[..len];
-                        storage.load(*isa, self.dy, base + lane * channel, step, values);
-                        spread(values, to.add(at * width + lane), width);
-                    }
-                }
-            }
-        });
+        let Forward { shape, y, .. } = self.0.forward;
+        let base = (group * shape.group_out() + j.0) * y.strides[1];
+        // SAFETY: the caller's promise: the places and channels are of dy, and `to` takes `width` values for each place.
+        unsafe { self.0.gather(base, k, j.1, to, [width, 1]) };
     }
 }
 
@@ -201,28 +168,5 @@ impl Sink for Filter<'_> {
             unsafe { storage(element).store(*isa, &values[done..done + len], self.dw, offset, *stride) };
             done += len;
         }
-    }
-}
-
-/// Calls `f(row, first, at, len)` for the parts of rows of `extent` places that the places (first, count) are made of: `len`
-/// places of `row` from `first` on, which are those from `at` on of all.
-pub(super) fn for_rows((start, count): (usize, usize), extent: usize, mut f: impl FnMut(usize, usize, usize, usize)) {
-    let mut at = 0;
-    while at < count {
-        let (row, first) = ((start + at) / extent, (start + at) % extent);
-        let len = (extent - first).min(count - at);
-        f(row, first, at, len);
-        at += len;
-    }
-}
-
-/// Writes each value `pitch` after the one before it.
-///
-/// # Safety
-/// The places can be written.
-pub(super) unsafe fn spread(values: &[f32], to: *mut f32, pitch: usize) {
-    for (i, value) in values.iter().enumerate() {
-        // SAFETY: the caller's promise.
-        unsafe { to.add(i * pitch).write(*value) };
     }
 }
