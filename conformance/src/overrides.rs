@@ -2,7 +2,7 @@
 //!
 //! Shapes are found by chance: some extents of what a graph reads become smaller, and those of all that it computes follow.
 
-use hipdnn_schemas::{Graph, GraphDef, ShapeOverride, TensorUid, packed_strides};
+use hipdnn_schemas::{Extents, Graph, GraphDef, ShapeOverride, TensorUid, packed_strides};
 
 use crate::cases::Case;
 use crate::inputs::{self, Random};
@@ -13,8 +13,8 @@ use crate::run::{Engine, Execution, Failure, Outcome, outputs, reason};
 #[derive(Clone, Debug, PartialEq)]
 struct Shape {
     uid: TensorUid,
-    dims: Vec<i64>,
-    strides: Vec<i64>,
+    dims: Extents,
+    strides: Extents,
 }
 
 impl Shape {
@@ -114,7 +114,7 @@ fn smaller(graph: &Graph, random: &mut Random) -> Option<Vec<Shape>> {
     let computed = Graph::new(def).ok()?;
     let inputs: Vec<_> = inputs::needed(graph).filter(|tensor| !tensor.is_runtime_pass_by_value()).collect();
     for _ in 0..TRIES {
-        let mut dims: Vec<Vec<i64>> = inputs.iter().map(|tensor| tensor.def().dims.clone()).collect();
+        let mut dims: Vec<Extents> = inputs.iter().map(|tensor| tensor.def().dims.clone()).collect();
         for _ in 0..1 + random.below(3) {
             let at = random.below(dims.len());
             let axis = random.below(dims[at].len());

@@ -8,9 +8,10 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
 
 use hipdnn_capi::spare::Spare;
 use hipdnn_ep_compiler::constants::{Contents, Known, Token};
-use hipdnn_ep_compiler::import::{self, MAX_RANK};
+use hipdnn_ep_compiler::import::{self, Assumption, MAX_RANK};
 use hipdnn_ep_compiler::ir::element_bytes;
 use hipdnn_ep_compiler::model::{self, Constant, Model, ValueIndex};
+use hipdnn_schemas::Extents;
 use hipdnn_sdk_bindings::ort::{self, ElementType, NodeComputeInfo, Status};
 
 use crate::error::Error;
@@ -71,6 +72,11 @@ struct Looked<'a> {
 /// Batch that programs are built for before a run, where only the batch is free: most models are exported with a free one, and
 /// most sessions run one image at a time.
 pub(crate) const ASSUMED_BATCH: i64 = 1;
+
+/// Extent that programs are built for before a run where others than the batch are free, so that weights are prepared with the
+/// session: between the images of classifiers and of detectors, and a length of texts. For other extents weights mostly have
+/// the same form, and are shared.
+const ASSUMED_EXTENT: i64 = 320;
 
 /// Most runs that leave something: those of as many threads.
 const MOST_READY: usize = 8;
@@ -191,24 +197,26 @@ impl Kernel {
         Ok(())
     }
 
-    /// Builds the program now if no extent is free, or only the batch's, which on the host is assumed to be [`ASSUMED_BATCH`].
+    /// Builds the program now if no extent is free. On the host a free batch is assumed to be [`ASSUMED_BATCH`], and unless
+    /// `only_batch` other free extents to be [`ASSUMED_EXTENT`].
     ///
     /// # Errors
     /// If that fails where nothing is assumed.
-    pub(crate) fn prepare(&self, contents: &[(Token, &[u8])]) -> Result<(), Error> {
+    pub(crate) fn prepare(&self, contents: &[(Token, &[u8])], only_batch: bool) -> Result<(), Error> {
         if self.deciding.contains(&true) {
             return Ok(());
         }
         let binding = self.current();
         let model = &binding.model;
-        let known: Option<Vec<Vec<i64>>> = model.inputs.iter().map(|value| model.values[*value].known_dims()).collect();
+        let known = model.inputs.iter().map(|value| model.values[*value].known_dims().map(Extents::from_vec));
+        let known: Option<Vec<Extents>> = known.collect();
         if let Some(dims) = known {
             let key = key_of(model, &dims);
             return binding.programs.get_or_build(&key, || self.build(model, &dims, contents)).map(drop);
         }
         // On a GPU, where building takes longest, nothing is built in vain.
         if self.device.is_none()
-            && let Some(dims) = model.dims_of_batch(&model.inputs, ASSUMED_BATCH)
+            && let Some(dims) = assumed_dims(model, only_batch)
             // What can't be built is an error of the run that wants it.
             && let Ok(program) = self.build(model, &dims, contents)
         {
@@ -356,19 +364,19 @@ impl Kernel {
         Ok(contents)
     }
 
-    fn build(&self, model: &Model, dims: &[Vec<i64>], contents: &[(Token, &[u8])]) -> Result<Program, Error> {
-        let views: Vec<&[i64]> = dims.iter().map(Vec::as_slice).collect();
+    fn build(&self, model: &Model, dims: &[Extents], contents: &[(Token, &[u8])]) -> Result<Program, Error> {
+        let views: Vec<&[i64]> = dims.iter().map(Extents::as_slice).collect();
         let function = import::import_model(model, &views).map_err(Error::invalid)?;
         let labels = |node: usize| model.nodes[node].label.clone();
         let mut inputs = model.inputs.iter().map(|value| &model.values[*value]).zip(dims);
-        let free = inputs.find(|(value, _)| value.known_dims().is_none()).map(|(_, dims)| dims.as_slice());
+        let free = inputs.find(|(value, _)| !value.is_known()).map(|(_, dims)| dims.as_slice());
         let ask = &mut |question: PlanRequest<'_>| {
             let plan = self.planner.plan(&question, contents, Purpose::Program)?;
             self.planner.dump(free, question.graph);
             Ok(plan)
         };
         let built = Program::build_showing(&function, &labels, ask, |linked| {
-            let free = dims.iter().zip(&model.inputs).filter(|(_, value)| model.values[**value].known_dims().is_none());
+            let free = dims.iter().zip(&model.inputs).filter(|(_, value)| !model.values[**value].is_known());
             let extents: Vec<i64> = free.flat_map(|(dims, _)| dims.iter().copied()).collect();
             self.planner.dump_stages(&extents, model, linked);
         });
@@ -707,21 +715,31 @@ impl Kernel {
     }
 }
 
+/// Extents of inputs that are likely where some are free; `None` if nothing is said of them.
+fn assumed_dims(model: &Model, only_batch: bool) -> Option<Vec<Extents>> {
+    if only_batch {
+        let dims = model.dims_of_batch(&model.inputs, ASSUMED_BATCH)?;
+        return Some(dims.into_iter().map(Extents::from_vec).collect());
+    }
+    let mut assumption = Assumption::new([ASSUMED_BATCH, ASSUMED_EXTENT], model);
+    model.inputs.iter().map(|value| assumption.dims(model, *value).map(Extents::from_vec)).collect()
+}
+
 /// The key of programs for inputs of these extents, of which none decides by its content.
-fn key_of(model: &Model, dims: &[Vec<i64>]) -> Vec<i64> {
+fn key_of(model: &Model, dims: &[Extents]) -> Vec<i64> {
     let free = dims.iter().zip(&model.inputs).filter(|(_, value)| model.values[**value].constant.is_none());
     free.flat_map(|(dims, _)| std::iter::once(dims.len() as i64).chain(dims.iter().copied())).collect()
 }
 
 /// The extents of all inputs, and the content of those that decide, by the key of those that are no constants.
-fn decoded(model: &Model, deciding: &[bool], key: &[i64]) -> (Vec<Vec<i64>>, Vec<(ValueIndex, Constant)>) {
+fn decoded(model: &Model, deciding: &[bool], key: &[i64]) -> (Vec<Extents>, Vec<(ValueIndex, Constant)>) {
     let mut rest = key;
     let mut contents = Vec::new();
     let mut extents = Vec::new();
     for (index, decides) in model.inputs.iter().zip(deciding) {
         let value = &model.values[*index];
         if let Some(constant) = &value.constant {
-            extents.push(constant.dims.clone());
+            extents.push(constant.dims.as_slice().into());
             continue;
         }
         let (rank, after) = rest.split_first().expect("the key has every input");
@@ -734,7 +752,7 @@ fn decoded(model: &Model, deciding: &[bool], key: &[i64]) -> (Vec<Vec<i64>>, Vec
             let bytes: Vec<u8> = bytes.iter().map(|byte| *byte as u8).collect();
             contents.push((*index, Constant { dims: dims.to_vec(), bytes: Some(bytes.into()), token: None }));
         }
-        extents.push(dims.to_vec());
+        extents.push(dims.into());
     }
     (extents, contents)
 }

@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use hipdnn_ep_compiler::constants::{Promise, Token};
 use hipdnn_ep_compiler::model::Model;
-use hipdnn_ep_compiler::outline;
 use hipdnn_ep_compiler::print::{self, Linked};
 use hipdnn_schemas::{GraphDef, KnobValue};
+use rustc_hash::FxHashMap;
 
 use crate::backend::{Context, EngineChoice, Plan};
 use crate::compiled::{self, PlanKey};
@@ -44,13 +44,13 @@ pub(crate) struct Planner {
 struct Answers {
     /// Plans that some program holds, by the graph without names: regions of equal structure share one, whichever program,
     /// partition or extents they are of.
-    plans: HashMap<Key, Weak<Plan>>,
+    plans: FxHashMap<Key, Weak<Plan>>,
     /// Entries of `plans` at which those of dropped plans are swept out.
     sweep: usize,
     /// Plans of claims, so that what `Compile` asks is what the claim was about. Its programs are dropped before.
     kept: Vec<Arc<Plan>>,
     /// Reasons of refusals while a session is made, by the graph with its names: a reason may have them.
-    refusals: HashMap<Key, String>,
+    refusals: FxHashMap<Key, String>,
 }
 
 /// Fewest entries of plans that are swept.
@@ -140,7 +140,7 @@ impl Planner {
         contents: &[(Token, &[u8])],
         purpose: Purpose,
     ) -> Result<Arc<Plan>, String> {
-        let nameless = outline::nameless(question.graph).to_bytes();
+        let nameless = question.graph.to_bytes_without_names();
         let is_made = purpose == Purpose::Program && self.compiled().made.is_some();
         let made_as = is_made.then(|| compiled::key(&nameless, question.promise));
         let plan = self.find_or_build(question, nameless, contents, purpose)?;

@@ -271,7 +271,7 @@ impl Program {
             });
         }
         let workspace = steps.iter().map(|step| step.plan.workspace()).max().unwrap_or(0);
-        let outputs = function.outputs.iter().map(|id| function.value(*id).dims.clone()).collect();
+        let outputs = function.outputs.iter().map(|id| function.value(*id).dims.to_vec()).collect();
         let constants = constants.into_iter().map(Resident::Host).collect();
         Program { outputs, steps, constants, arena: places.arena, workspace, packs: Mutex::default(), gpu: None }
     }

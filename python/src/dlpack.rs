@@ -217,7 +217,7 @@ pub(crate) fn workspace(
     // SAFETY: a tensor of a rank above zero has as many extents, and, if any, strides.
     let (shape, strides) = unsafe { (numbers(lent.shape, rank).unwrap_or(&[]), numbers(lent.strides, rank)) };
     let packed = hipdnn_schemas::packed_strides(shape);
-    let is_packed = strides.is_none_or(|strides| strides == packed);
+    let is_packed = strides.is_none_or(|strides| *strides == *packed);
     let elements = shape.iter().try_fold(1usize, |all, extent| all.checked_mul(usize::try_from(*extent).ok()?));
     let width = usize::from(lent.element.bits) * usize::from(lent.element.lanes);
     let has = elements.and_then(|elements| elements.checked_mul(width)).unwrap_or(0) / 8;

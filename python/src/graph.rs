@@ -68,7 +68,7 @@ impl Graph {
     fn tensors(&self) -> Vec<Row> {
         let row = |tensor: &Tensor| {
             let def = tensor.def();
-            let (dims, strides) = (def.dims.clone(), def.strides.clone());
+            let (dims, strides) = (def.dims.to_vec(), def.strides.to_vec());
             let kind = def.data_type.json_name();
             (def.uid.0, def.name.clone(), kind, dims, strides, def.alignment, self.role(tensor))
         };

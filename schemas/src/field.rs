@@ -5,8 +5,8 @@ use serde_json::Value;
 
 use crate::generated as fb;
 use crate::{
-    AttentionImplementation, ConvMode, DataType, DiagonalAlignment, MoeGroupedMatmulMode, NormFwdPhase, PaddingMode,
-    PointwiseMode, ReductionMode, ResampleMode, TensorUid,
+    AttentionImplementation, ConvMode, DataType, DiagonalAlignment, Extents, MoeGroupedMatmulMode, NormFwdPhase,
+    PaddingMode, PointwiseMode, ReductionMode, ResampleMode, TensorUid, Uids,
 };
 
 /// Type of a node's field.
@@ -42,7 +42,7 @@ pub(crate) trait Field: Sized {
     }
 
     /// Appends the tensors named here.
-    fn tensors(&self, _uids: &mut Vec<TensorUid>) {}
+    fn tensors(&self, _uids: &mut Uids) {}
 
     /// Replaces the tensors named here.
     fn rename(&mut self, _rename: &mut dyn FnMut(TensorUid) -> TensorUid) {}
@@ -174,7 +174,7 @@ impl Field for TensorUid {
         Value::from(self.0)
     }
 
-    fn tensors(&self, uids: &mut Vec<TensorUid>) {
+    fn tensors(&self, uids: &mut Uids) {
         uids.push(*self);
     }
 
@@ -209,7 +209,7 @@ impl Field for Option<TensorUid> {
         Some(None)
     }
 
-    fn tensors(&self, uids: &mut Vec<TensorUid>) {
+    fn tensors(&self, uids: &mut Uids) {
         uids.extend(*self);
     }
 
@@ -244,8 +244,8 @@ impl Field for Vec<TensorUid> {
         Some(Vec::new())
     }
 
-    fn tensors(&self, uids: &mut Vec<TensorUid>) {
-        uids.extend(self);
+    fn tensors(&self, uids: &mut Uids) {
+        uids.extend_from_slice(self);
     }
 
     fn rename(&mut self, rename: &mut dyn FnMut(TensorUid) -> TensorUid) {
@@ -256,8 +256,8 @@ impl Field for Vec<TensorUid> {
 }
 
 macro_rules! number_list {
-    ($type:ty, $what:literal) => {
-        impl Field for Vec<$type> {
+    ($list:ty, $type:ty, $what:literal) => {
+        impl Field for $list {
             type Wire<'a> = Option<Vector<'a, $type>>;
             type Slot<'b> = Option<WIPOffset<Vector<'b, $type>>>;
 
@@ -275,6 +275,7 @@ macro_rules! number_list {
                         .try_into()
                         .map_err(|_| expected(concat!("a number of type ", stringify!($type)), item))
                 })
+                .map(Into::into)
             }
 
             fn to_json(&self) -> Value {
@@ -284,9 +285,10 @@ macro_rules! number_list {
     };
 }
 
-number_list!(i64, "a list of integers");
-number_list!(i32, "a list of integers");
-number_list!(u8, "a list of bytes");
+number_list!(Vec<i64>, i64, "a list of integers");
+number_list!(Extents, i64, "a list of integers");
+number_list!(Vec<i32>, i32, "a list of integers");
+number_list!(Vec<u8>, u8, "a list of bytes");
 
 impl Field for String {
     type Wire<'a> = Option<&'a str>;

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::{DataType, GraphError, Node, Tensor, TensorDef, TensorUid};
+use crate::{DataType, Extents, GraphError, Node, Tensor, TensorDef, TensorUid};
 
 /// The engine ABI version that a graph says it needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -44,9 +44,49 @@ pub struct GraphDef {
 pub struct Graph {
     pub(crate) def: GraphDef,
     pub(crate) tensors: Vec<Tensor>,
-    pub(crate) index: HashMap<TensorUid, usize>,
+    pub(crate) index: Index,
     pub(crate) producers: Vec<Option<usize>>,
     pub(crate) consumers: Vec<Vec<usize>>,
+}
+
+/// Positions of tensors by uid.
+#[derive(Clone, Debug)]
+pub(crate) enum Index {
+    /// The uids are numbers in the order of the tensors, as most clients give them: from the first on, so many.
+    Consecutive(TensorUid, usize),
+    /// The uids are any numbers.
+    Hashed(HashMap<TensorUid, usize>),
+}
+
+impl Index {
+    /// Positions of these tensors.
+    ///
+    /// # Errors
+    /// If two have the same uid: the first such uid.
+    pub(crate) fn new(tensors: &[TensorDef]) -> Result<Index, TensorUid> {
+        let first = tensors.first().map_or(TensorUid(0), |tensor| tensor.uid);
+        let consecutive = Index::Consecutive(first, tensors.len());
+        if tensors.iter().enumerate().all(|(position, tensor)| consecutive.get(tensor.uid) == Some(position)) {
+            return Ok(consecutive);
+        }
+        let mut positions = HashMap::with_capacity(tensors.len());
+        for (position, tensor) in tensors.iter().enumerate() {
+            if positions.insert(tensor.uid, position).is_some() {
+                return Err(tensor.uid);
+            }
+        }
+        Ok(Index::Hashed(positions))
+    }
+
+    pub(crate) fn get(&self, uid: TensorUid) -> Option<usize> {
+        match self {
+            Index::Consecutive(first, count) => {
+                let position = uid.0.checked_sub(first.0).and_then(|position| usize::try_from(position).ok());
+                position.filter(|position| position < count)
+            }
+            Index::Hashed(positions) => positions.get(&uid).copied(),
+        }
+    }
 }
 
 impl Graph {
@@ -79,7 +119,7 @@ impl Graph {
     ///
     /// # Errors
     /// If one of these tensors is no intermediate of this graph, and as [`Graph::new`].
-    pub fn with_strides(&self, strides: impl IntoIterator<Item = (TensorUid, Vec<i64>)>) -> Result<Graph, GraphError> {
+    pub fn with_strides(&self, strides: impl IntoIterator<Item = (TensorUid, Extents)>) -> Result<Graph, GraphError> {
         self.with_intermediates(strides, |tensor, strides| tensor.strides = strides)
     }
 
@@ -96,16 +136,18 @@ impl Graph {
         changes: impl IntoIterator<Item = (TensorUid, T)>,
         set: impl Fn(&mut TensorDef, T),
     ) -> Result<Graph, GraphError> {
-        let mut def = self.def.clone();
+        let mut graph = self.clone();
+        let mut changed = Vec::new();
         for (uid, change) in changes {
-            let tensor = self.index.get(&uid).map(|at| &mut def.tensors[*at]).filter(|tensor| tensor.is_virtual);
-            let Some(tensor) = tensor else {
+            let Some(position) = self.index.get(uid).filter(|position| self.tensors[*position].is_virtual()) else {
                 let reason = "expected an intermediate of the graph, whose strides and type are free".to_string();
                 return Err(GraphError::Tensor { uid: uid.0, reason });
             };
-            set(tensor, change);
+            set(&mut graph.def.tensors[position], change);
+            changed.push(position);
         }
-        Graph::new(def)
+        graph.recheck(&changed)?;
+        Ok(graph)
     }
 
     /// The description this graph was made from, with defaults of types filled in.
@@ -128,16 +170,12 @@ impl Graph {
         &self.def.nodes
     }
 
-    /// The index of a tensor. Where uids are numbers in the order of tensors, as most clients give them, nothing is hashed.
-    fn find_place(&self, uid: TensorUid) -> Option<usize> {
-        let first = self.tensors.first()?.uid();
-        let guess = uid.0.checked_sub(first.0).and_then(|place| usize::try_from(place).ok());
-        let is_it = |place: &usize| self.tensors.get(*place).is_some_and(|tensor| tensor.uid() == uid);
-        guess.filter(is_it).or_else(|| self.index.get(&uid).copied())
-    }
-
-    fn place(&self, uid: TensorUid) -> usize {
-        self.find_place(uid).unwrap_or_else(|| panic!("expected a tensor of the graph, got uid {}", uid.0))
+    /// The position of the tensor of that uid among [`Graph::tensors`].
+    ///
+    /// # Panics
+    /// As [`Graph::tensor`].
+    pub fn position(&self, uid: TensorUid) -> usize {
+        self.index.get(uid).unwrap_or_else(|| panic!("expected a tensor of the graph, got uid {}", uid.0))
     }
 
     /// The tensor of that uid.
@@ -145,21 +183,21 @@ impl Graph {
     /// # Panics
     /// If no node or tensor of this graph has that uid.
     pub fn tensor(&self, uid: TensorUid) -> &Tensor {
-        &self.tensors[self.place(uid)]
+        &self.tensors[self.position(uid)]
     }
 
     /// The tensor of that uid, if the graph has it.
     pub fn find(&self, uid: TensorUid) -> Option<&Tensor> {
-        self.find_place(uid).map(|place| &self.tensors[place])
+        self.index.get(uid).map(|position| &self.tensors[position])
     }
 
     /// The index of the node that writes the tensor; `None` for inputs of the graph.
     pub fn producer(&self, uid: TensorUid) -> Option<usize> {
-        self.producers[self.place(uid)]
+        self.producers[self.position(uid)]
     }
 
     /// The indices of the nodes that read the tensor, ascending, each once.
     pub fn consumers(&self, uid: TensorUid) -> &[usize] {
-        &self.consumers[self.place(uid)]
+        &self.consumers[self.position(uid)]
     }
 }

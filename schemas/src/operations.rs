@@ -11,10 +11,10 @@ use crate::field::Field;
 use crate::form::{Form, INPUTS, OUTPUTS, PARAMETERS, Writer};
 use crate::generated as fb;
 use crate::node::*;
-use crate::{GraphError, TensorUid};
+use crate::{GraphError, TensorUid, Uids};
 
 fn tensors_of(field: &impl Field) -> impl Iterator<Item = TensorUid> {
-    let mut uids = Vec::new();
+    let mut uids = Uids::new();
     field.tensors(&mut uids);
     uids.into_iter()
 }
@@ -59,15 +59,15 @@ macro_rules! operations {
             pub const KINDS: &'static [&'static str] = &[$(stringify!($table)),*];
 
             /// The tensors that are read, in the order of the wire format; repeated if named twice.
-            pub fn inputs(&self) -> Vec<TensorUid> {
-                let mut uids = Vec::new();
+            pub fn inputs(&self) -> Uids {
+                let mut uids = Uids::new();
                 match self { $(Operation::$variant(_operation) => { $(_operation.$input.tensors(&mut uids);)* })* }
                 uids
             }
 
             /// The tensors that are written, in the order of the wire format.
-            pub fn outputs(&self) -> Vec<TensorUid> {
-                let mut uids = Vec::new();
+            pub fn outputs(&self) -> Uids {
+                let mut uids = Uids::new();
                 match self { $(Operation::$variant(_operation) => { $(_operation.$output.tensors(&mut uids);)* })* }
                 uids
             }

@@ -52,10 +52,10 @@ impl Graph {
         def.is_override_shape_enabled = false;
         for tensor in &mut def.tensors {
             if let Some(shape) = given.get(&tensor.uid) {
-                (tensor.dims, tensor.strides) = (shape.dims.to_vec(), shape.strides.to_vec());
+                (tensor.dims, tensor.strides) = (shape.dims.into(), shape.strides.into());
             } else if let Some(dims) = inference.changed(tensor.uid) {
-                tensor.strides = strides_in_order(&dims, &tensor.strides);
-                tensor.dims = dims;
+                tensor.strides = strides_in_order(&dims, &tensor.strides).into();
+                tensor.dims = dims.into();
             }
         }
         Graph::new(def)

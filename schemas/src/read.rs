@@ -54,19 +54,8 @@ impl GraphDef {
             compute_data_type: type_of("compute_data_type", graph.compute_data_type())?,
             intermediate_data_type: type_of("intermediate_data_type", graph.intermediate_data_type())?,
             io_data_type: type_of("io_data_type", graph.io_data_type())?,
-            tensors: tensors.into_iter().flatten().map(tensor).collect::<Result<_, _>>()?,
-            nodes: nodes
-                .into_iter()
-                .flatten()
-                .enumerate()
-                .map(|(index, node)| {
-                    let operation = Operation::read(index, node)?;
-                    let compute_data_type = Field::read(node.compute_data_type()).map_err(|reason| {
-                        GraphError::Unknown(format!("node {index} ({}): compute_data_type: {reason}", operation.kind()))
-                    })?;
-                    Ok(Node { name: node.name().unwrap_or_default().to_string(), compute_data_type, operation })
-                })
-                .collect::<Result<_, GraphError>>()?,
+            tensors: collected(tensors.map_or(0, |list| list.len()), tensors.into_iter().flatten().map(tensor))?,
+            nodes: collected(nodes.map_or(0, |list| list.len()), nodes.into_iter().flatten().enumerate().map(node))?,
             preferred_engine_id: graph.preferred_engine_id(),
             is_override_shape_enabled: graph.is_override_shape_enabled(),
             min_required_engine_api_version: graph.min_required_engine_api_version().map(|v| EngineApiVersion {
@@ -79,9 +68,26 @@ impl GraphDef {
     }
 }
 
+/// So many items, or the first error. Results have no known number, and lists of them grow by copies of large items.
+fn collected<T>(count: usize, items: impl Iterator<Item = Result<T, GraphError>>) -> Result<Vec<T>, GraphError> {
+    let mut list = Vec::with_capacity(count);
+    for item in items {
+        list.push(item?);
+    }
+    Ok(list)
+}
+
 /// The reason that there are too many of something.
 pub(crate) fn limit(what: &str, count: usize, most: usize) -> Result<(), String> {
     if count > most { Err(format!("expected at most {most} {what}, got {count}")) } else { Ok(()) }
+}
+
+fn node((index, node): (usize, fb::Node<'_>)) -> Result<Node, GraphError> {
+    let operation = Operation::read(index, node)?;
+    let compute_data_type = Field::read(node.compute_data_type()).map_err(|reason| {
+        GraphError::Unknown(format!("node {index} ({}): compute_data_type: {reason}", operation.kind()))
+    })?;
+    Ok(Node { name: node.name().unwrap_or_default().to_string(), compute_data_type, operation })
 }
 
 fn tensor(tensor: fb::TensorAttributes<'_>) -> Result<TensorDef, GraphError> {

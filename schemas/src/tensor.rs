@@ -1,5 +1,7 @@
 //! Tensors of a graph: as described ([`TensorDef`]) and as checked ([`Tensor`]).
 
+use smallvec::{SmallVec, smallvec};
+
 use crate::DataType;
 
 /// Identifies a tensor within a graph; any 64-bit value, 0 included.
@@ -33,6 +35,15 @@ pub enum TensorValue {
     Bool(bool),
 }
 
+/// Largest rank of which extents and strides are kept without an allocation: that of 3-D convolutions, and one more.
+pub(crate) const INLINE_RANK: usize = 6;
+
+/// Extents or strides of a tensor as described, of any number.
+pub type Extents = SmallVec<[i64; INLINE_RANK]>;
+
+/// Tensors that a node reads, or writes.
+pub type Uids = SmallVec<[TensorUid; 6]>;
+
 /// Rows of variable length: the row offsets are themselves a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ragged {
@@ -52,9 +63,9 @@ pub struct TensorDef {
     /// Element type; [`DataType::Unset`] takes the graph's default.
     pub data_type: DataType,
     /// Extents in logical order: N, C, then spatial.
-    pub dims: Vec<i64>,
+    pub dims: Extents,
     /// Strides: distances between neighbors along each dimension, in elements.
-    pub strides: Vec<i64>,
+    pub strides: Extents,
     /// True for an intermediate: no memory of the caller stands behind it.
     pub is_virtual: bool,
     /// Scalar fixed in the graph, if the tensor is one.
@@ -77,7 +88,7 @@ impl TensorDef {
             uid: TensorUid(uid),
             name: String::new(),
             data_type,
-            dims: dims.to_vec(),
+            dims: Extents::from_slice(dims),
             strides: packed_strides(dims),
             is_virtual: false,
             value: None,
@@ -95,7 +106,7 @@ impl TensorDef {
 
     /// The same tensor with these strides, in elements.
     pub fn strided(mut self, strides: &[i64]) -> TensorDef {
-        self.strides = strides.to_vec();
+        self.strides = Extents::from_slice(strides);
         self
     }
 
@@ -119,8 +130,8 @@ impl TensorDef {
 }
 
 /// Strides of a packed tensor whose last dimension is contiguous, in elements. Saturates on overflow.
-pub fn packed_strides(dims: &[i64]) -> Vec<i64> {
-    let mut strides = vec![1i64; dims.len()];
+pub fn packed_strides(dims: &[i64]) -> Extents {
+    let mut strides: Extents = smallvec![1; dims.len()];
     for i in (0..dims.len().saturating_sub(1)).rev() {
         strides[i] = strides[i + 1].saturating_mul(dims[i + 1]);
     }
@@ -128,8 +139,8 @@ pub fn packed_strides(dims: &[i64]) -> Vec<i64> {
 }
 
 /// Strides of a packed tensor whose dimension 1 is contiguous, then the last to the third, then the first.
-pub fn channels_last_strides(dims: &[i64]) -> Vec<i64> {
-    let mut strides = vec![1i64; dims.len()];
+pub fn channels_last_strides(dims: &[i64]) -> Extents {
+    let mut strides: Extents = smallvec![1; dims.len()];
     let mut step = dims.get(1).copied().unwrap_or(1);
     for i in (2..dims.len()).rev() {
         strides[i] = step;
@@ -146,8 +157,8 @@ pub fn channels_last_strides(dims: &[i64]) -> Vec<i64> {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tensor {
     pub(crate) def: TensorDef,
-    pub(crate) dims: Box<[usize]>,
-    pub(crate) strides: Box<[usize]>,
+    pub(crate) dims: SmallVec<[usize; INLINE_RANK]>,
+    pub(crate) strides: SmallVec<[usize; INLINE_RANK]>,
 }
 
 impl Tensor {

@@ -7,17 +7,29 @@ use crate::generated as fb;
 use crate::read::VALUE_SLOT;
 use crate::{DEFAULT_ALIGNMENT, GraphDef, Node, TensorDef, TensorValue};
 
+/// Bytes that a tensor or a node takes, some of them less.
+const ROOM: usize = 192;
+
 impl GraphDef {
     /// The description as a FlatBuffer (no size prefix, no file identifier).
     pub fn to_bytes(&self) -> Vec<u8> {
-        let mut fbb = FlatBufferBuilder::with_capacity(1024);
-        let tensors: Vec<_> = self.tensors.iter().map(|t| tensor(&mut fbb, t)).collect();
-        let nodes: Vec<_> = self.nodes.iter().map(|n| node(&mut fbb, n)).collect();
+        self.written(true)
+    }
+
+    /// The description without the names of graph, nodes and tensors: graphs of equal structure are equal bytes.
+    pub fn to_bytes_without_names(&self) -> Vec<u8> {
+        self.written(false)
+    }
+
+    fn written(&self, named: bool) -> Vec<u8> {
+        let mut fbb = FlatBufferBuilder::with_capacity(1024 + ROOM * (self.tensors.len() + self.nodes.len()));
+        let tensors: Vec<_> = self.tensors.iter().map(|t| tensor(&mut fbb, t, named)).collect();
+        let nodes: Vec<_> = self.nodes.iter().map(|n| node(&mut fbb, n, named)).collect();
         let version =
             self.min_required_engine_api_version.map(|v| fb::EngineApiVersion::new(v.major, v.minor, v.patch));
         let id = self.id.map(|bytes| fb::Uuid::new(&bytes));
         let args = fb::GraphArgs {
-            name: self.name.write(&mut fbb),
+            name: name(&mut fbb, &self.name, named),
             compute_data_type: self.compute_data_type.write(&mut fbb),
             intermediate_data_type: self.intermediate_data_type.write(&mut fbb),
             io_data_type: self.io_data_type.write(&mut fbb),
@@ -46,10 +58,15 @@ pub(crate) fn tables<'b, T>(
     (!tables.is_empty()).then(|| fbb.create_vector(tables))
 }
 
-fn node<'b>(fbb: &mut FlatBufferBuilder<'b>, node: &Node) -> WIPOffset<fb::Node<'b>> {
+/// A name, if names are written; an empty one is left out.
+fn name<'b>(fbb: &mut FlatBufferBuilder<'b>, name: &str, named: bool) -> Option<WIPOffset<&'b str>> {
+    (named && !name.is_empty()).then(|| fbb.create_string(name))
+}
+
+fn node<'b>(fbb: &mut FlatBufferBuilder<'b>, node: &Node, named: bool) -> WIPOffset<fb::Node<'b>> {
     let (attributes_type, attributes) = node.operation.write(fbb);
     let args = fb::NodeArgs {
-        name: node.name.write(fbb),
+        name: name(fbb, &node.name, named),
         compute_data_type: node.compute_data_type.write(fbb),
         attributes_type,
         attributes: Some(attributes),
@@ -58,9 +75,9 @@ fn node<'b>(fbb: &mut FlatBufferBuilder<'b>, node: &Node) -> WIPOffset<fb::Node<
 }
 
 /// Written slot by slot: the generated writer does not know the slot of the value (see `fbs/tensor.fbs`).
-fn tensor<'b>(fbb: &mut FlatBufferBuilder<'b>, tensor: &TensorDef) -> WIPOffset<fb::TensorAttributes<'b>> {
+fn tensor<'b>(fbb: &mut FlatBufferBuilder<'b>, tensor: &TensorDef, named: bool) -> WIPOffset<fb::TensorAttributes<'b>> {
     use fb::TensorAttributes as Slot;
-    let name = tensor.name.write(fbb);
+    let name = name(fbb, &tensor.name, named);
     let strides = tensor.strides.write(fbb);
     let dims = tensor.dims.write(fbb);
     // A struct written alone is its bytes; `push` aligns it, and the slot holds the offset to it.

@@ -24,8 +24,8 @@ fn all_kinds_round_trip_and_check() {
             assert_eq!(graph.producer(uid), Some(0), "{}: tensor {uid}", def.name);
         }
         let uids = |named: Vec<(&str, TensorUid)>| named.into_iter().map(|(_, uid)| uid).collect::<Vec<_>>();
-        assert_eq!(uids(node.named_inputs()), node.inputs(), "{}", def.name);
-        assert_eq!(uids(node.named_outputs()), node.outputs(), "{}", def.name);
+        assert_eq!(*uids(node.named_inputs()), *node.inputs(), "{}", def.name);
+        assert_eq!(*uids(node.named_outputs()), *node.outputs(), "{}", def.name);
         let named = node.inputs().into_iter().chain(node.outputs()).collect::<std::collections::HashSet<_>>();
         if def.nodes.len() == 1 && def.name != "every_field" {
             assert_eq!(named.len(), def.tensors.len(), "{}: every tensor is an operand", def.name);
@@ -231,7 +231,11 @@ fn a_wrong_value_slot_is_an_error() {
 #[test]
 fn what_is_empty_or_zero_is_left_out() {
     let mut graph = GraphBuilder::new("");
-    let tensor = graph.tensor(TensorDef { dims: vec![], strides: vec![], ..TensorDef::new(0, DataType::Unset, &[]) });
+    let tensor = graph.tensor(TensorDef {
+        dims: Extents::new(),
+        strides: Extents::new(),
+        ..TensorDef::new(0, DataType::Unset, &[])
+    });
     let bytes = graph.def().to_bytes();
     // Offset to the root, two vtables (the graph's up to slot 12 with a field, the tensor's without), two tables of an
     // offset each and that of the list, the list with one entry: 4 + 14 + 4 + 8 + 4 + 8, and padding.

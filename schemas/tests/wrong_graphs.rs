@@ -3,6 +3,7 @@
 mod samples;
 
 use hipdnn_schemas::*;
+use smallvec::smallvec;
 
 type Change = fn(&mut GraphDef);
 type OperationChange = fn(&mut Operation);
@@ -41,7 +42,7 @@ fn convolution_bias_relu() {
     let cases: &[(&str, Change, &str)] = &[
         ("uid twice", |d| d.tensors[1].uid = TensorUid(1), "tensor 1: its uid is taken by another tensor"),
         ("no dims", |d| d.tensors[0].dims.clear(), "tensor 1: expected 1 to 8 dimensions, got 0"),
-        ("rank 9", |d| d.tensors[0].dims = vec![1; 9], "tensor 1: expected 1 to 8 dimensions, got 9"),
+        ("rank 9", |d| d.tensors[0].dims = smallvec![1; 9], "tensor 1: expected 1 to 8 dimensions, got 9"),
         (
             "stride missing",
             |d| d.tensors[0].strides.truncate(3),
@@ -55,7 +56,7 @@ fn convolution_bias_relu() {
         ),
         (
             "too many elements",
-            |d| d.tensors[0].dims = vec![i64::MAX; 4],
+            |d| d.tensors[0].dims = smallvec![i64::MAX; 4],
             "tensor 1: expected at most 70368744177664 elements of type half, got 18446744073709551615",
         ),
         (
@@ -66,8 +67,8 @@ fn convolution_bias_relu() {
         (
             "too many elements in one place",
             |d| {
-                d.tensors[0].dims = vec![1 << 46, 2, 1, 1];
-                d.tensors[0].strides = vec![0; 4];
+                d.tensors[0].dims = smallvec![1 << 46, 2, 1, 1];
+                d.tensors[0].strides = smallvec![0; 4];
             },
             "tensor 1: expected at most 70368744177664 elements of type half, got 140737488355328",
         ),
@@ -151,22 +152,22 @@ fn convolution_bias_relu() {
         ),
         (
             "output overlaps: rows",
-            |d| d.tensors[5].strides = vec![12544, 196, 13, 1],
+            |d| d.tensors[5].strides = smallvec![12544, 196, 13, 1],
             "tensor 6: stride 13 of dimension 2 overlaps dimension 3",
         ),
         (
             "output overlaps: equal strides",
-            |d| d.tensors[5].strides = vec![12544, 196, 1, 1],
+            |d| d.tensors[5].strides = smallvec![12544, 196, 1, 1],
             "tensor 6: stride 1 of dimension 2 overlaps dimension 3",
         ),
         (
             "output overlaps: channels",
-            |d| d.tensors[5].strides = vec![12544, 195, 14, 1],
+            |d| d.tensors[5].strides = smallvec![12544, 195, 14, 1],
             "tensor 6: stride 195 of dimension 1 overlaps dimension 2",
         ),
         (
             "output repeats",
-            |d| d.tensors[5].strides = vec![12544, 0, 896, 64],
+            |d| d.tensors[5].strides = smallvec![12544, 0, 896, 64],
             "tensor 6: stride 0 of dimension 1 overlaps itself",
         ),
         (
@@ -472,10 +473,10 @@ fn attributes_of_other_kinds() {
 #[test]
 fn odd_graphs_that_are_right() {
     let cases: &[(&str, Change)] = &[
-        ("input repeats a row", |d| d.tensors[3].strides = vec![0, 0, 0, 0]),
+        ("input repeats a row", |d| d.tensors[3].strides = smallvec![0, 0, 0, 0]),
         ("stride of an extent of 1 means nothing", |d| d.tensors[3].strides[0] = -1),
         ("wide stride of an extent of 1", |d| d.tensors[3].strides[0] = i64::MAX),
-        ("sliced output", |d| d.tensors[5].strides = vec![4 * 12544, 1, 2 * 896, 128]),
+        ("sliced output", |d| d.tensors[5].strides = smallvec![4 * 12544, 1, 2 * 896, 128]),
         ("scalar of rank 1 as bias", |d| {
             d.tensors[3] = TensorDef::new(4, DataType::Half, &[1]).with_value(TensorValue::Float16(1.0));
         }),
@@ -616,8 +617,8 @@ fn strides_and_types_of_intermediates_are_free() {
             "tensor 1: expected an intermediate of the graph, whose strides and type are free".to_string(),
         ),
         (99, strides, "tensor 99: expected an intermediate of the graph, whose strides and type are free".to_string()),
-        (3, vec![1], format!("tensor 3: expected {rank} strides, one for each dimension, got 1")),
-        (3, vec![0; rank], "tensor 3: stride 0 of dimension 3 overlaps itself".to_string()),
+        (3, smallvec![1], format!("tensor 3: expected {rank} strides, one for each dimension, got 1")),
+        (3, smallvec![0; rank], "tensor 3: stride 0 of dimension 3 overlaps itself".to_string()),
     ] {
         let came = graph.with_strides([(TensorUid(uid), wrong)]).err().map(|error| error.to_string());
         assert_eq!(came, Some(message));

@@ -29,21 +29,24 @@ pub(crate) struct FinishedEngine {
     pub(super) graph: Arc<Graph>,
     pub(super) id: i64,
     metric: RankingMetric,
-    details: OnceLock<Details>,
+    /// Details of the engine for the graph, from the plugin.
+    details: OnceLock<EngineDetails>,
+    /// Each knob as a FlatBuffer: callers are given addresses into these.
+    knobs: OnceLock<Vec<Buffer>>,
     /// The answer to a question of its speed: callers are given an address into it.
     prediction: OnceLock<Buffer>,
 }
 
-/// Details of the engine for the graph, from the plugin.
-struct Details {
-    decoded: EngineDetails,
-    /// Each knob as a FlatBuffer: callers are given addresses into these.
-    knobs: Vec<Buffer>,
-}
-
 impl FinishedEngine {
     fn new(graph: Arc<Graph>, id: i64, metric: RankingMetric) -> FinishedEngine {
-        FinishedEngine { graph, id, metric, details: OnceLock::new(), prediction: OnceLock::new() }
+        FinishedEngine {
+            graph,
+            id,
+            metric,
+            details: OnceLock::new(),
+            knobs: OnceLock::new(),
+            prediction: OnceLock::new(),
+        }
     }
 
     pub(super) fn graph(&self) -> &FinishedGraph {
@@ -51,14 +54,20 @@ impl FinishedEngine {
     }
 
     /// Details of the engine, asked of the plugin at first use.
-    fn details(&self) -> Result<&Details> {
+    fn details(&self) -> Result<&EngineDetails> {
         if let Some(details) = self.details.get() {
             return Ok(details);
         }
         let graph = self.graph();
-        let decoded = graph.resources.details(self.id, &graph.bytes)?;
-        let knobs = decoded.knobs.iter().map(|knob| Buffer::new(&knob.to_bytes())).collect();
-        Ok(self.details.get_or_init(|| Details { decoded, knobs }))
+        let details = graph.resources.details(self.id, &graph.bytes)?;
+        Ok(self.details.get_or_init(|| details))
+    }
+
+    /// Knobs in serialized form, made at first use.
+    fn knobs(&self) -> Result<&[Buffer]> {
+        let details = self.details()?;
+        let serialized = || details.knobs.iter().map(|knob| Buffer::new(&knob.to_bytes())).collect();
+        Ok(self.knobs.get_or_init(serialized))
     }
 
     /// The engine's prediction, asked for at first use.
@@ -138,17 +147,17 @@ impl Engine {
             AttributeName::ENGINE_OPERATION_GRAPH => output.descriptor(Object::Graph(Arc::clone(&finished.graph))),
             AttributeName::ENGINE_GLOBAL_INDEX => output.strict_scalar(AttributeType::INT64, finished.id),
             AttributeName::ENGINE_KNOB_INFO => {
-                let knobs = finished.details()?.decoded.knobs.iter();
+                let knobs = finished.details()?.knobs.iter();
                 let objects: Vec<Object> =
                     knobs.map(|knob| Object::KnobInfo(Arc::new(KnobInfo::of(knob.clone())))).collect();
                 output.descriptors(&objects, false)
             }
             AttributeName::KNOB_INFO_SERIALIZED_VALUE => {
-                let data: Vec<FlatbufferData> = finished.details()?.knobs.iter().map(Buffer::data).collect();
+                let data: Vec<FlatbufferData> = finished.knobs()?.iter().map(Buffer::data).collect();
                 output.vector(AttributeType::FLATBUFFER_DATA_STRUCT_EXT, &data)
             }
             AttributeName::ENGINE_BEHAVIOR_NOTE => {
-                output.vector(AttributeType::BEHAVIOR_NOTE, &finished.details()?.decoded.behavior_notes)
+                output.vector(AttributeType::BEHAVIOR_NOTE, &finished.details()?.behavior_notes)
             }
             AttributeName::ENGINE_PREDICTION_METRIC_EXT => output.text(finished.metric.name()),
             AttributeName::ENGINE_PREDICTION_EXT => output.flatbuffer(|| finished.prediction()),

@@ -29,7 +29,7 @@ use crate::plugins::resources::Needs;
 struct Draft {
     resources: Option<Arc<Resources>>,
     /// The graph's own fields; its tensors and nodes are those of a deserialized graph that was not changed since.
-    header: GraphDef,
+    header: Arc<GraphDef>,
     /// Bytes that the graph was deserialized from, while they stand for the draft. They go to plugins unchanged.
     original: Option<Arc<Buffer>>,
     /// Operations of the header's nodes, made when first asked for: later calls get the same ones.
@@ -44,7 +44,7 @@ pub(crate) struct FinishedGraph {
     pub(crate) resources: Arc<Resources>,
     /// FlatBuffer for plugins.
     pub(crate) bytes: Buffer,
-    pub(crate) def: GraphDef,
+    pub(crate) def: Arc<GraphDef>,
     pub(crate) needs: Needs,
 }
 
@@ -95,7 +95,7 @@ impl Graph {
                 NEWEST_API.major, NEWEST_API.minor, NEWEST_API.patch, wanted.major, wanted.minor, wanted.patch
             )));
         }
-        let draft = Draft { header: def, original: Some(Arc::new(bytes)), ..Draft::default() };
+        let draft = Draft { header: Arc::new(def), original: Some(Arc::new(bytes)), ..Draft::default() };
         Ok(Graph(Staged::from_draft(draft)))
     }
 
@@ -164,8 +164,9 @@ impl Graph {
         }
         if header != draft.header.clone_header() {
             draft.detach();
-            let (tensors, nodes) = (std::mem::take(&mut draft.header.tensors), std::mem::take(&mut draft.header.nodes));
-            draft.header = GraphDef { tensors, nodes, ..header };
+            let old = Arc::make_mut(&mut draft.header);
+            let (tensors, nodes) = (std::mem::take(&mut old.tensors), std::mem::take(&mut old.nodes));
+            *old = GraphDef { tensors, nodes, ..header };
         }
         Ok(())
     }
@@ -208,13 +209,13 @@ impl Graph {
                 def.id.get_or_insert(random_id());
                 def.min_required_engine_api_version = Some(GraphFeatures::from(&def).required_api_version());
                 let bytes = Buffer::new(&def.to_bytes());
-                (def, bytes)
+                (Arc::new(def), bytes)
             }
         };
         if def.nodes.is_empty() {
             return Err(Error::bad_param("the graph has no operations"));
         }
-        let features = GraphFeatures::from(&def);
+        let features = GraphFeatures::from(&*def);
         let base = EngineApiVersion { major: 1, minor: 0, patch: 0 };
         let stated = def.min_required_engine_api_version.unwrap_or(base);
         let needs =
@@ -268,8 +269,9 @@ impl Draft {
         if !self.header.nodes.is_empty() {
             self.operations = self.operations()?;
             self.unpacked.clear();
-            self.header.tensors.clear();
-            self.header.nodes.clear();
+            let header = Arc::make_mut(&mut self.header);
+            header.tensors.clear();
+            header.nodes.clear();
         }
         self.detach();
         Ok(())
@@ -277,7 +279,7 @@ impl Draft {
 
     /// The graph that the draft describes.
     fn lower(&self) -> Result<GraphDef> {
-        let mut def = self.header.clone();
+        let mut def = GraphDef::clone(&self.header);
         let mut seen: HashMap<TensorUid, Arc<Tensor>> = HashMap::new();
         for operation in &self.operations {
             let operation = operation.referred()?;

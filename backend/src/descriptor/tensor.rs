@@ -59,8 +59,8 @@ impl Tensor {
                 }
                 def.data_type = data_type;
             }
-            AttributeName::TENSOR_DIMENSIONS => def.dims = elements.int64s()?,
-            AttributeName::TENSOR_STRIDES => def.strides = elements.int64s()?,
+            AttributeName::TENSOR_DIMENSIONS => def.dims = elements.int64s()?.into(),
+            AttributeName::TENSOR_STRIDES => def.strides = elements.int64s()?.into(),
             AttributeName::TENSOR_IS_VIRTUAL => def.is_virtual = elements.boolean()?,
             AttributeName::TENSOR_VALUE_EXT => def.value = Some(decode(def.data_type, &elements.bytes()?)?),
             AttributeName::TENSOR_IS_RUNTIME_PASS_BY_VALUE_EXT => def.is_runtime_pass_by_value = elements.boolean()?,

@@ -1,6 +1,6 @@
 //! Layouts of tensors.
 
-use hipdnn_schemas::{channels_last_strides, packed_strides};
+use hipdnn_schemas::{Extents, channels_last_strides, packed_strides};
 use serde::Deserialize;
 
 /// A rule that gives strides to extents.
@@ -21,7 +21,7 @@ pub enum Layout {
 
 impl Layout {
     /// Strides, in elements.
-    pub fn strides(self, dims: &[i64]) -> Vec<i64> {
+    pub fn strides(self, dims: &[i64]) -> Extents {
         match self {
             Layout::First => packed_strides(dims),
             Layout::Last => channels_last_strides(dims),
@@ -35,7 +35,7 @@ impl Layout {
                 strides
             }
             Layout::Reversed => {
-                let mut strides = Vec::new();
+                let mut strides = Extents::new();
                 let mut step = 1;
                 for extent in dims {
                     strides.push(step);

@@ -1,6 +1,6 @@
 //! Products of matrices.
 
-use hipdnn_schemas::{DataType, Matmul, Operation};
+use hipdnn_schemas::{DataType, Extents, Matmul, Operation};
 use serde::Deserialize;
 
 use super::net::Net;
@@ -27,7 +27,7 @@ fn nothing() -> Vec<String> {
     vec![String::new()]
 }
 
-fn strides(dims: &[i64], order: char) -> Result<Vec<i64>, String> {
+fn strides(dims: &[i64], order: char) -> Result<Extents, String> {
     let rank = dims.len();
     Ok(match order {
         'n' => Layout::First.strides(dims),

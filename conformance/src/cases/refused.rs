@@ -36,7 +36,7 @@ impl Table {
                 "filter-0" => empty(&mut net, w, 3),
                 "negative-extent" => net.tensor(x).dims[2] = -8,
                 "negative-stride" => net.tensor(x).strides[2] = -8,
-                "overlapping-result" => net.tensor(y).strides = vec![144, 36, 1, 1],
+                "overlapping-result" => net.tensor(y).strides = [144, 36, 1, 1].as_slice().into(),
                 "huge-extent" => net.tensor(x).dims[3] = i64::MAX,
                 "wrong-result" => net.tensor(c).dims[2] = 7,
                 "filter-too-large" => net.tensor(w).dims[2] = 9,

@@ -5,6 +5,7 @@
 use hipdnn_engine_core::checks::{check_compute_type, check_graph, check_softplus, check_type};
 use hipdnn_engine_core::{Declined, NodeLabel};
 use hipdnn_schemas::{ConvolutionFwd, DataType, Graph, Operation, Pointwise, PointwiseMode};
+use smallvec::{SmallVec, smallvec};
 
 use super::geometry::check_convolution_operands;
 use super::nodes;
@@ -104,8 +105,8 @@ fn check_pointwise(graph: &Graph, index: usize, p: &Pointwise) -> Result<Work, D
     let function = function.ok_or_else(|| Declined::Mode { node: node(), mode: p.mode })?;
     check_softplus(graph, index, p)?;
     let operands = [("in_0", Some(p.in_0)), ("in_1", p.in_1), ("in_2", p.in_2)];
-    let mut inputs = Vec::with_capacity(function.operands());
-    let mut storages = Vec::with_capacity(4);
+    let mut inputs = SmallVec::new();
+    let mut storages: SmallVec<[Storage; 4]> = SmallVec::new();
     let mut check = |role, uid, types| {
         check_type(graph, index, role, uid, types)?;
         storages.push(Storage::of(graph.tensor(uid).data_type()).expect("the types of the table have a storage"));
@@ -120,8 +121,8 @@ fn check_pointwise(graph: &Graph, index: usize, p: &Pointwise) -> Result<Work, D
     if p.mode == PointwiseMode::GenIndex {
         let axis = p.axis.and_then(|axis| usize::try_from(axis).ok());
         // What in_0 holds means nothing: indices are exact whatever its type.
-        storages = vec![Storage::I64, storages[1]];
-        inputs = vec![Input::Index(axis.expect("a checked gen_index node has an axis within its output"))];
+        storages = smallvec![Storage::I64, storages[1]];
+        inputs = smallvec![Input::Index(axis.expect("a checked gen_index node has an axis within its output"))];
     }
     let compute = graph.nodes()[index].compute_data_type;
     let compute_type = compute_type(&function, &storages, compute).ok_or_else(|| Declined::ComputeType {

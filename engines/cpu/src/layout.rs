@@ -6,11 +6,10 @@
 //! given one layout together: channels last, where that pays by [`Bytes`]. Operands of any other node stay as they are,
 //! and so does the caller's memory: there a node reads one layout and writes the other.
 
-use std::collections::HashMap;
-
 use hipdnn_schemas::{
-    ConvolutionFwd, DataType, Graph, GraphError, Operation, Tensor, TensorUid, channels_last_strides,
+    ConvolutionFwd, DataType, Graph, GraphError, Operation, Tensor, TensorUid, Uids, channels_last_strides,
 };
+use smallvec::{SmallVec, smallvec};
 
 /// Minimum number of channels, on both sides, with which a convolution gains from contiguous ones.
 const MANY_CHANNELS: usize = 16;
@@ -50,16 +49,15 @@ fn channels_last(graph: &Graph) -> Vec<TensorUid> {
             linked.join(images(graph, &node.operation));
         }
     }
-    let mut bytes: HashMap<usize, Bytes> = HashMap::new();
+    let mut bytes = vec![Bytes::default(); graph.tensors().len()];
     for (node, member) in graph.nodes().iter().zip(&members) {
-        let (inside, outside): (Vec<&Tensor>, Vec<&Tensor>) =
+        let (inside, outside): (Images<'_>, Images<'_>) =
             images(graph, &node.operation).partition(|tensor| linked.has(tensor.uid()));
         if let (true, Some(first)) = (*member, inside.first()) {
-            let bytes = bytes.entry(linked.root(first.uid())).or_default();
-            bytes.add(graph, &node.operation, &inside, &outside);
+            bytes[linked.root(first.uid())].add(graph, &node.operation, &inside, &outside);
         }
     }
-    let mut pays = |uid| linked.has(uid) && bytes.get(&linked.root(uid)).is_some_and(Bytes::pay);
+    let mut pays = |uid| linked.has(uid) && bytes[linked.root(uid)].pay();
     graph.tensors().iter().map(Tensor::uid).filter(|uid| pays(*uid)).collect()
 }
 
@@ -101,58 +99,68 @@ impl Bytes {
     }
 }
 
+/// Images of a node.
+type Images<'a> = SmallVec<[&'a Tensor; 4]>;
+
 /// Sets of images that have one layout: a forest with a root for each set.
-struct Linked {
-    parents: HashMap<TensorUid, usize>,
-    forest: Vec<usize>,
+struct Linked<'a> {
+    graph: &'a Graph,
+    /// Parent of each tensor, by position in the graph; `None` of those that are in no set.
+    forest: Vec<Option<usize>>,
 }
 
-impl Linked {
+impl<'a> Linked<'a> {
     /// Makes a set of each intermediate whose layout is free: only members read and write it, as an image.
-    fn new(graph: &Graph, members: &[bool]) -> Linked {
-        let mut parents: HashMap<TensorUid, usize> = graph
-            .tensors()
-            .iter()
-            .filter(|tensor| is_free(tensor) && graph.producer(tensor.uid()).is_some())
-            .enumerate()
-            .map(|(number, tensor)| (tensor.uid(), number))
-            .collect();
-        let forest = (0..parents.len()).collect();
+    fn new(graph: &'a Graph, members: &[bool]) -> Linked<'a> {
+        let is_free = |tensor: &Tensor| is_free(tensor) && graph.producer(tensor.uid()).is_some();
+        let tensors = graph.tensors().iter().enumerate();
+        let mut forest: Vec<Option<usize>> =
+            tensors.map(|(position, tensor)| is_free(tensor).then_some(position)).collect();
         for (node, member) in graph.nodes().iter().zip(members) {
             let taken = match &node.operation {
-                Operation::ConvolutionFwd(node) if *member => vec![node.w],
-                _ if *member => Vec::new(),
-                operation => [operation.inputs(), operation.outputs()].concat(),
+                Operation::ConvolutionFwd(node) if *member => smallvec![node.w],
+                _ if *member => Uids::new(),
+                operation => operands(operation),
             };
             for uid in taken {
-                parents.remove(&uid);
+                forest[graph.position(uid)] = None;
             }
         }
-        Linked { parents, forest }
+        Linked { graph, forest }
     }
 
     fn has(&self, uid: TensorUid) -> bool {
-        self.parents.contains_key(&uid)
+        self.forest[self.graph.position(uid)].is_some()
     }
 
+    fn parent(&self, position: usize) -> usize {
+        self.forest[position].expect("parents of what is in a set are in it")
+    }
+
+    /// Position of the image that stands for the set.
+    ///
     /// # Panics
     /// If the image is none of these.
     fn root(&mut self, uid: TensorUid) -> usize {
-        let mut at = self.parents[&uid];
-        while self.forest[at] != at {
+        let mut at = self.graph.position(uid);
+        while self.parent(at) != at {
             // Each step halves the way of the next search.
-            self.forest[at] = self.forest[self.forest[at]];
-            at = self.forest[at];
+            let next = self.parent(self.parent(at));
+            self.forest[at] = Some(next);
+            at = next;
         }
         at
     }
 
-    fn join<'a>(&mut self, images: impl Iterator<Item = &'a Tensor>) {
+    fn join<'t>(&mut self, images: impl Iterator<Item = &'t Tensor>) {
         let mut first = None;
-        for image in images.filter(|image| self.parents.contains_key(&image.uid())).collect::<Vec<_>>() {
+        for image in images {
+            if !self.has(image.uid()) {
+                continue;
+            }
             let root = self.root(image.uid());
             let first = *first.get_or_insert(root);
-            self.forest[root] = first;
+            self.forest[root] = Some(first);
         }
     }
 }
@@ -177,11 +185,18 @@ fn is_free(tensor: &Tensor) -> bool {
     tensor.is_virtual() && is_image(tensor) && whole_bytes && !constant
 }
 
+/// Tensors that a node reads and writes.
+fn operands(operation: &Operation) -> Uids {
+    let mut uids = operation.inputs();
+    uids.extend(operation.outputs());
+    uids
+}
+
 /// Images that a node reads and writes, each once.
 fn images<'g>(graph: &'g Graph, operation: &Operation) -> impl Iterator<Item = &'g Tensor> {
     let mut uids = match operation {
-        Operation::ConvolutionFwd(node) => vec![node.x, node.y],
-        other => [other.inputs(), other.outputs()].concat(),
+        Operation::ConvolutionFwd(node) => smallvec![node.x, node.y],
+        other => operands(other),
     };
     uids.sort_unstable();
     uids.dedup();

@@ -9,10 +9,11 @@ use hipdnn_engine_core::checks::element_bytes;
 use hipdnn_engine_core::error::Error;
 use hipdnn_engine_core::memory::buffers::{Buffer, BufferTable, Place};
 use hipdnn_engine_core::memory::workspace::{ALIGNMENT, Block, Planner};
-use hipdnn_schemas::{Graph, Tensor, TensorUid, TensorValue};
+use hipdnn_schemas::{Graph, Tensor, TensorUid, TensorValue, Uids};
+use smallvec::SmallVec;
 
 use super::fuse::fold::{Factors, Fold, Values};
-use super::fuse::{Fused, Remark};
+use super::fuse::{Fused, NodeList, Remark};
 use super::geometry::{broadcast, element, layout, lift, shape};
 use super::layout::is_channels_last;
 use super::nodes::{LibraryKernel, LibraryOp, MAX_INPUTS, MAX_OUTPUTS};
@@ -49,9 +50,9 @@ pub struct Schedule {
 #[derive(Debug)]
 struct Outline {
     name: &'static str,
-    nodes: Vec<usize>,
-    reads: Vec<Located>,
-    writes: Vec<Located>,
+    nodes: NodeList,
+    reads: SmallVec<[Located; 4]>,
+    writes: SmallVec<[Located; 1]>,
     scratch_bytes: usize,
 }
 
@@ -183,20 +184,23 @@ struct Builder<'a> {
     choice: &'a Choice<'a>,
     buffers: BufferTable,
     constants: Vec<Constant>,
-    constant_of: HashMap<TensorUid, usize>,
+    /// Places of scalars among the constants, in the order of the graph's tensors.
+    constant_of: Vec<Option<usize>>,
     planner: Planner,
-    live: HashMap<TensorUid, Block>,
-    /// Last use of each intermediate: the work that reads (or, for results that nobody reads, writes) it.
-    last_use: HashMap<TensorUid, usize>,
-    /// Places of tensors, for messages.
-    place_of: HashMap<TensorUid, Place>,
+    /// Memory of intermediates that live, in the order of the graph's tensors.
+    live: Vec<Option<Block>>,
+    /// Last use of each intermediate, in the order of the graph's tensors: the work that reads (or, for results that nobody
+    /// reads, writes) it.
+    last_use: Vec<Option<usize>>,
+    /// Places of tensors in the order of the graph, for messages.
+    place_of: Vec<Option<Place>>,
     /// Index of the work that is planned.
     now: usize,
 }
 
 impl<'a> Builder<'a> {
     fn new(graph: &'a Graph, works: &[Work], choice: &'a Choice<'a>) -> Builder<'a> {
-        let mut last_use = HashMap::new();
+        let mut last_use = vec![None; graph.tensors().len()];
         let mut buffers: HashMap<TensorUid, Buffer> = HashMap::new();
         for (index, work) in works.iter().enumerate() {
             // A filter that is prepared once is not needed once it is: whoever shares it may leave it out.
@@ -210,7 +214,7 @@ impl<'a> Builder<'a> {
                 match kind(tensor) {
                     Kind::Constant(_) => {}
                     Kind::Intermediate => {
-                        last_use.insert(uid, index);
+                        last_use[graph.position(uid)] = Some(index);
                     }
                     Kind::Caller => {
                         let buffer = buffers.entry(uid).or_insert_with(|| Buffer {
@@ -229,11 +233,11 @@ impl<'a> Builder<'a> {
             choice,
             buffers: BufferTable::new(buffers.into_values().collect()),
             constants: Vec::new(),
-            constant_of: HashMap::new(),
+            constant_of: vec![None; graph.tensors().len()],
             planner: Planner::default(),
-            live: HashMap::new(),
+            live: vec![None; graph.tensors().len()],
             last_use,
-            place_of: HashMap::new(),
+            place_of: vec![None; graph.tensors().len()],
             now: 0,
         }
     }
@@ -256,7 +260,7 @@ impl<'a> Builder<'a> {
             };
             let locate = |uid: TensorUid| Located {
                 uid,
-                place: self.place_of.get(&uid).copied(),
+                place: self.place_of[self.graph.position(uid)],
                 channels_last: is_channels_last(self.graph.tensor(uid)),
             };
             outlines.push(Outline {
@@ -272,8 +276,8 @@ impl<'a> Builder<'a> {
             });
             steps.push(step);
             for uid in operands(work) {
-                if self.last_use.get(&uid) == Some(&index)
-                    && let Some(block) = self.live.remove(&uid)
+                if self.last_use[self.graph.position(uid)] == Some(index)
+                    && let Some(block) = self.live[self.graph.position(uid)].take()
                 {
                     self.planner.give_back(block);
                 }
@@ -293,13 +297,14 @@ impl<'a> Builder<'a> {
     /// Place of a step's result, which may be that of an intermediate that nobody reads after this step, if it is one
     /// of `donors`: those have the result's layout, and each of their elements is read before the result's is written.
     fn result(&mut self, uid: TensorUid, donors: &[TensorUid]) -> Result<Place, Error> {
-        let is_new = matches!(kind(self.graph.tensor(uid)), Kind::Intermediate) && !self.live.contains_key(&uid);
+        let position = self.graph.position(uid);
+        let is_new = matches!(kind(self.graph.tensor(uid)), Kind::Intermediate) && self.live[position].is_none();
         if is_new {
             for donor in donors {
                 let given = matches!(kind(self.graph.tensor(*donor)), Kind::Intermediate)
-                    && self.last_use.get(donor) == Some(&self.now);
-                if given && let Some(block) = self.live.remove(donor) {
-                    self.live.insert(uid, block);
+                    && self.last_use[self.graph.position(*donor)] == Some(self.now);
+                if given && let Some(block) = self.live[self.graph.position(*donor)].take() {
+                    self.live[position] = Some(block);
                     break;
                 }
             }
@@ -310,16 +315,17 @@ impl<'a> Builder<'a> {
     /// Place of a tensor that a work reads or writes.
     fn place(&mut self, uid: TensorUid) -> Result<Place, Error> {
         let place = self.find_place(uid)?;
-        self.place_of.insert(uid, place);
+        self.place_of[self.graph.position(uid)] = Some(place);
         Ok(place)
     }
 
     fn find_place(&mut self, uid: TensorUid) -> Result<Place, Error> {
-        let tensor = self.graph.tensor(uid);
+        let position = self.graph.position(uid);
+        let tensor = &self.graph.tensors()[position];
         match kind(tensor) {
             Kind::Constant(value) => {
                 let constants = &mut self.constants;
-                let index = *self.constant_of.entry(uid).or_insert_with(|| {
+                let index = *self.constant_of[position].get_or_insert_with(|| {
                     constants.push(encode(value));
                     constants.len() - 1
                 });
@@ -327,11 +333,11 @@ impl<'a> Builder<'a> {
             }
             Kind::Caller => Ok(Place::Buffer(self.buffers.index(uid).expect("every tensor of a work is in the table"))),
             Kind::Intermediate => {
-                if let Some(block) = self.live.get(&uid) {
+                if let Some(block) = &self.live[position] {
                     return Ok(Place::Workspace(block.offset));
                 }
                 let block = self.planner.take(tensor.span_bytes())?;
-                self.live.insert(uid, block);
+                self.live[position] = Some(block);
                 Ok(Place::Workspace(block.offset))
             }
         }
@@ -392,8 +398,8 @@ impl<'a> Builder<'a> {
         let plan = ConvolutionPlan::new(&problem, self.choice.threads);
         let token = token.filter(|_| plan.prepared_len() > 0).cloned();
         // A residual that lies as the output does is read, place by place, before that is written.
-        let donors: Vec<TensorUid> = work.epilogue.iter().filter_map(EpilogueOp::summand).collect();
-        let donors: Vec<TensorUid> = donors
+        let donors: Uids = work.epilogue.iter().filter_map(EpilogueOp::summand).collect();
+        let donors: Uids = donors
             .into_iter()
             .filter(|uid| {
                 let (donor, inner) = (graph.tensor(*uid), [work.node.x, work.node.w]);
@@ -472,7 +478,7 @@ impl<'a> Builder<'a> {
                 && donor.strides() == output.strides()
                 && storage(donor).bits() == storage(output).bits()
         };
-        let donors: Vec<TensorUid> = work.tensors().filter(alike).collect();
+        let donors: Uids = work.tensors().filter(alike).collect();
         Ok(PointwiseStep { kernel, inputs, output: self.result(work.output, &donors)? })
     }
 
@@ -498,7 +504,7 @@ impl<'a> Builder<'a> {
 const FILTER: usize = 1;
 
 /// Operands of a work: every tensor that it reads or writes, those that it reads first.
-fn operands(work: &Work) -> Vec<TensorUid> {
+fn operands(work: &Work) -> Uids {
     let mut uids = work.reads();
     uids.extend(work.writes());
     uids

@@ -7,7 +7,7 @@ use std::sync::{Arc, Barrier};
 use half::{bf16, f16};
 use hipdnn_cpu_threads::{Pool, lent};
 use hipdnn_schemas::{
-    ConvMode, Convolution, ConvolutionFwd, DataType, EngineConfig, Graph, GraphBuilder, KnobValue, Operation,
+    ConvMode, Convolution, ConvolutionFwd, DataType, EngineConfig, Extents, Graph, GraphBuilder, KnobValue, Operation,
     Pointwise, PointwiseMode, Reduction, ReductionMode, ResampleFwd, ResampleMode, Tensor, TensorDef, TensorUid,
     TensorValue,
 };
@@ -1113,11 +1113,11 @@ fn graphs_are_declined_with_a_reason() {
             "node 0 (ConvolutionFwd \"n0\"): w (tensor 1): expected float, half or bfloat16, got double",
         ),
         (
-            with(&|def| def.tensors[0].strides = vec![1600, 100, 10, 0]),
+            with(&|def| def.tensors[0].strides = Extents::from_slice(&[1600, 100, 10, 0])),
             "x (tensor 0) has strides [1600, 100, 10, 0] over dimensions [1, 16, 10, 10], which overlap",
         ),
         (
-            with(&|def| def.tensors[0].strides = vec![1600, 91, 10, 1]),
+            with(&|def| def.tensors[0].strides = Extents::from_slice(&[1600, 91, 10, 1])),
             "x (tensor 0) has strides [1600, 91, 10, 1] over dimensions [1, 16, 10, 10], which overlap",
         ),
         (deep, "x (tensor 0): expected 3 to 5 dimensions, got 6"),

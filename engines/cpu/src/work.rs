@@ -1,7 +1,8 @@
 //! Works: the operations of a graph, each of one node, and after fusion of several.
 
 use hipdnn_cpu_kernels::activation::Activation;
-use hipdnn_schemas::{ConvolutionFwd, TensorUid};
+use hipdnn_schemas::{ConvolutionFwd, TensorUid, Uids};
+use smallvec::{SmallVec, smallvec};
 
 use crate::fuse::fold::Fold;
 use crate::nodes::LibraryOp;
@@ -23,7 +24,7 @@ pub enum Work {
 
 impl Work {
     /// Input tensors.
-    pub fn reads(&self) -> Vec<TensorUid> {
+    pub fn reads(&self) -> Uids {
         match self {
             Work::Convolution(c) => {
                 [c.node.x, c.node.w].into_iter().chain(c.epilogue.iter().flat_map(EpilogueOp::tensors)).collect()
@@ -35,11 +36,11 @@ impl Work {
     }
 
     /// Output tensors.
-    pub fn writes(&self) -> Vec<TensorUid> {
+    pub fn writes(&self) -> Uids {
         match self {
-            Work::Convolution(c) => vec![c.output],
-            Work::Pointwise(p) => vec![p.output],
-            Work::Matmul(m) => vec![m.output()],
+            Work::Convolution(c) => smallvec![c.output],
+            Work::Pointwise(p) => smallvec![p.output],
+            Work::Matmul(m) => smallvec![m.output()],
             Work::Node(n) => n.outputs.iter().copied().flatten().collect(),
         }
     }
@@ -72,7 +73,7 @@ pub struct Elementwise {
     /// Program of the functions.
     pub program: Program,
     /// Inputs of the program.
-    pub inputs: Vec<Input>,
+    pub inputs: SmallVec<[Input; 4]>,
     /// Output tensor.
     pub output: TensorUid,
 }
@@ -145,11 +146,11 @@ impl EpilogueOp {
     }
 
     /// Input tensors of the step.
-    pub fn tensors(&self) -> Vec<TensorUid> {
+    pub fn tensors(&self) -> Uids {
         match self {
-            EpilogueOp::Add(Operand::Tensor(uid)) | EpilogueOp::Mul(Operand::Tensor(uid)) => vec![*uid],
+            EpilogueOp::Add(Operand::Tensor(uid)) | EpilogueOp::Mul(Operand::Tensor(uid)) => smallvec![*uid],
             EpilogueOp::Fold(fold) => fold.tensors(),
-            _ => Vec::new(),
+            _ => Uids::new(),
         }
     }
 }

@@ -12,9 +12,9 @@ mod memory;
 mod places;
 mod vertical;
 
-use std::collections::{HashMap, HashSet};
-
-use hipdnn_schemas::{DataType, Graph, PointwiseMode, TensorUid};
+use hipdnn_schemas::{DataType, Graph, PointwiseMode, TensorUid, Uids};
+use rustc_hash::FxHashSet;
+use smallvec::smallvec;
 
 use self::blocks::KernelBlocks;
 use crate::emit::{Element, Op};
@@ -46,9 +46,9 @@ pub enum FusionGroup {
 
 impl FusionGroup {
     /// Input tensors.
-    pub fn inputs(&self) -> Vec<TensorUid> {
+    pub fn inputs(&self) -> Uids {
         match self {
-            FusionGroup::Convolution(convolution) => convolution.inputs().to_vec(),
+            FusionGroup::Convolution(convolution) => convolution.inputs().as_slice().into(),
             FusionGroup::Chain(chain) => chain.tensors(),
             FusionGroup::Groups(groups) => groups.work.inputs(),
             FusionGroup::Opaque(opaque) => opaque.inputs.clone(),
@@ -56,10 +56,10 @@ impl FusionGroup {
     }
 
     /// Output tensors.
-    pub fn outputs(&self) -> Vec<TensorUid> {
+    pub fn outputs(&self) -> Uids {
         match self {
-            FusionGroup::Convolution(convolution) => vec![convolution.output()],
-            FusionGroup::Chain(chain) => vec![chain.output()],
+            FusionGroup::Convolution(convolution) => smallvec![convolution.output()],
+            FusionGroup::Chain(chain) => smallvec![chain.output()],
             FusionGroup::Groups(groups) => groups.work.outputs(),
             FusionGroup::Opaque(opaque) => opaque.outputs.clone(),
         }
@@ -118,11 +118,11 @@ impl Chain {
 
     /// Kernel of the chain by itself, over one group, of which every element of the result is a member.
     pub fn kernel(&self, graph: &Graph) -> GroupKernel {
-        KernelBlocks::of_chain(graph, self).finish().expect("a chain's result is stored")
+        KernelBlocks::of_chain(graph, self).finish(|_| true).expect("a chain's result is stored")
     }
 
     /// Input tensors.
-    fn tensors(&self) -> Vec<TensorUid> {
+    fn tensors(&self) -> Uids {
         self.inputs.iter().map(|argument| argument.tensor).collect()
     }
 
@@ -163,27 +163,27 @@ fn chained(graph: &Graph, works: Vec<Work>) -> Vec<FusionGroup> {
     drop_unseen(graph, &mut works);
     // From the last node on, so that a node finds the chains of all that read its result. Chains are known by the index
     // of their last node.
-    let mut chain_of: HashMap<usize, usize> = HashMap::new();
-    let mut chains: HashMap<usize, Chain> = HashMap::new();
+    let mut chain_of: Vec<Option<usize>> = vec![None; works.len()];
+    let mut chains: Vec<Option<Chain>> = vec![None; works.len()];
     for index in (0..works.len()).rev() {
         let Some(Work::Pointwise(node)) = &works[index] else { continue };
         let last = match joined(graph, &works, node, &chain_of, &chains) {
             Some((last, inputs)) => {
-                let chain = chains.get_mut(&last).expect("a chain that was found");
+                let chain = chains[last].as_mut().expect("a chain that was found");
                 chain.nodes.insert(0, node.clone());
                 chain.inputs = inputs;
                 last
             }
             None => {
-                chains.insert(index, Chain::new(node.clone()));
+                chains[index] = Some(Chain::new(node.clone()));
                 index
             }
         };
-        chain_of.insert(index, last);
+        chain_of[index] = Some(last);
     }
     let fusion_groups = works.into_iter().enumerate().filter_map(|(index, work)| match work? {
         Work::Convolution(convolution) => Some(FusionGroup::Convolution(convolution)),
-        Work::Pointwise(_) => chains.remove(&index).map(FusionGroup::Chain),
+        Work::Pointwise(_) => chains[index].take().map(FusionGroup::Chain),
         Work::Groups(work) => Some(FusionGroup::Groups(Groups { nodes: vec![work.node], work })),
         Work::Opaque(opaque) => Some(FusionGroup::Opaque(opaque)),
     });
@@ -193,11 +193,11 @@ fn chained(graph: &Graph, works: Vec<Work>) -> Vec<FusionGroup> {
 /// Dead-code elimination: removes works whose results are virtual and have no live reader, and such results of other
 /// works.
 fn drop_unseen(graph: &Graph, works: &mut [Option<Work>]) {
-    let mut read: HashSet<TensorUid> = HashSet::new();
+    let mut is_read = vec![false; graph.tensors().len()];
     for place in works.iter_mut().rev() {
-        let is_seen = |output: TensorUid| !graph.tensor(output).is_virtual() || read.contains(&output);
-        let inputs: Vec<TensorUid> = match place {
-            Some(Work::Convolution(work)) if is_seen(work.output()) => work.inputs().to_vec(),
+        let is_seen = |output: TensorUid| !graph.tensor(output).is_virtual() || is_read[graph.position(output)];
+        let inputs: Uids = match place {
+            Some(Work::Convolution(work)) if is_seen(work.output()) => work.inputs().as_slice().into(),
             Some(Work::Opaque(work)) if work.outputs.iter().copied().any(is_seen) => work.inputs.clone(),
             Some(Work::Pointwise(work)) if is_seen(work.output) => work.inputs.iter().map(|i| i.tensor).collect(),
             Some(Work::Groups(work)) if work.outputs().into_iter().any(is_seen) => {
@@ -209,23 +209,23 @@ fn drop_unseen(graph: &Graph, works: &mut [Option<Work>]) {
                 continue;
             }
         };
-        read.extend(inputs);
+        inputs.into_iter().for_each(|uid| is_read[graph.position(uid)] = true);
     }
 }
 
 /// Removes dead results from a work.
 fn tidy(work: &mut GroupWork, is_seen: impl Fn(TensorUid) -> bool) {
     let kernels: Vec<KernelBlocks> = work.kernels.iter().map(KernelBlocks::of).collect();
-    work.kernels = finish(kernels, is_seen);
+    work.kernels = finish(&kernels, is_seen);
 }
 
 /// Kernels after the elimination of dead stores, passes and values.
-fn finish(blocks: Vec<KernelBlocks>, is_seen: impl Fn(TensorUid) -> bool) -> Vec<GroupKernel> {
+fn finish(blocks: &[KernelBlocks], is_seen: impl Fn(TensorUid) -> bool) -> Vec<GroupKernel> {
     let mut kernels = Vec::new();
-    let mut read: HashSet<Operand> = HashSet::new();
-    for mut blocks in blocks.into_iter().rev() {
-        blocks.keep_stores(|operand| read.contains(&operand) || operand.tensor().is_some_and(&is_seen));
-        let Some(kernel) = blocks.finish() else { continue };
+    let mut read: FxHashSet<Operand> = FxHashSet::default();
+    for blocks in blocks.iter().rev() {
+        let is_seen = |operand: Operand| read.contains(&operand) || operand.tensor().is_some_and(&is_seen);
+        let Some(kernel) = blocks.finish(is_seen) else { continue };
         let elements = kernel.passes.iter().flat_map(|pass| pass.inputs()).filter_map(|input| match input {
             Input::Element { of, .. } => Some(*of),
             _ => None,
@@ -242,25 +242,25 @@ fn joined(
     graph: &Graph,
     works: &[Option<Work>],
     node: &ElementwiseOp,
-    chain_of: &HashMap<usize, usize>,
-    chains: &HashMap<usize, Chain>,
+    chain_of: &[Option<usize>],
+    chains: &[Option<Chain>],
 ) -> Option<(usize, Vec<Argument>)> {
     let between = graph.tensor(node.output);
     if !between.is_virtual() || !keeps_its_value(node, between.data_type()) {
         return None;
     }
     let mut readers = graph.consumers(node.output).iter().filter(|reader| works[**reader].is_some());
-    let last = *chain_of.get(readers.next()?)?;
-    if readers.any(|reader| chain_of.get(reader) != Some(&last)) {
+    let last = chain_of[*readers.next()?]?;
+    if readers.any(|reader| chain_of[*reader] != Some(last)) {
         return None;
     }
     // What stands between may write to where the node reads.
-    let mut passed = chains.iter().filter(|(other, _)| (node.node + 1..last).contains(*other)).map(|(_, chain)| chain);
-    let given: Vec<TensorUid> = node.inputs.iter().map(|argument| argument.tensor).collect();
+    let mut passed = chains[node.node + 1..last].iter().flatten();
+    let given: Uids = node.inputs.iter().map(|argument| argument.tensor).collect();
     if passed.any(|chain| memory::overwrites(graph, &given, &[chain.output()], &chain.tensors())) {
         return None;
     }
-    let chain = &chains[&last];
+    let chain = chains[last].as_ref()?;
     let inputs = chain.inputs_with(node);
     let nodes = || chain.nodes.iter().chain([node]);
     let fits = graph.tensor(chain.output()).dims() == between.dims()

@@ -9,7 +9,9 @@ use std::sync::Arc;
 
 use crate::constants::Token;
 
-use hipdnn_schemas::{DataType, Operation, Pointwise, PointwiseMode, TensorUid, TensorValue, packed_strides};
+use smallvec::{SmallVec, smallvec};
+
+use hipdnn_schemas::{DataType, Extents, Operation, Pointwise, PointwiseMode, TensorUid, TensorValue, packed_strides};
 
 /// An SSA value: index in [`Function::values`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -74,9 +76,9 @@ pub struct Value {
     /// Element type in memory.
     pub data_type: DataType,
     /// Extents; 0 is allowed.
-    pub dims: Vec<i64>,
+    pub dims: Extents,
     /// Distance between neighbors along each dimension, in elements; 0 repeats.
-    pub strides: Vec<i64>,
+    pub strides: Extents,
     /// First element in the buffer, in elements.
     pub offset: i64,
     /// Buffer; `None` for a scalar.
@@ -218,7 +220,7 @@ impl Function {
     fn packed(&mut self, buffer: BufferId, data_type: DataType, dims: &[i64], def: Def) -> ValueId {
         self.add(Value {
             data_type,
-            dims: dims.to_vec(),
+            dims: dims.into(),
             strides: packed_strides(dims),
             offset: 0,
             buffer: Some(buffer),
@@ -232,8 +234,8 @@ impl Function {
     pub fn scalar(&mut self, value: TensorValue, data_type: DataType, rank: usize) -> ValueId {
         self.add(Value {
             data_type,
-            dims: vec![1; rank],
-            strides: vec![1; rank],
+            dims: smallvec![1; rank],
+            strides: smallvec![1; rank],
             offset: 0,
             buffer: None,
             scalar: Some(value),
@@ -286,7 +288,7 @@ impl Function {
             return same;
         }
         let def = if value.def == Def::Source { Def::Source } else { Def::View(base) };
-        self.add(Value { dims: dims.to_vec(), strides: strides.to_vec(), offset, def, ..value })
+        self.add(Value { dims: dims.into(), strides: strides.into(), offset, def, ..value })
     }
 
     /// The value among `base` and those it is a view of that has these extents and the same places: views that undo one another
@@ -298,7 +300,7 @@ impl Function {
             // The stride of a single element is free.
             let places =
                 value.strides.iter().zip(strides).zip(dims).all(|((one, other), dim)| *dim == 1 || one == other);
-            if value.dims == dims && value.offset == offset && places {
+            if *value.dims == *dims && value.offset == offset && places {
                 return Some(id);
             }
             match value.def {
@@ -312,7 +314,7 @@ impl Function {
     pub fn reshape(&mut self, id: ValueId, dims: &[i64], node: usize) -> ValueId {
         let value = self.value(id);
         debug_assert_eq!(value.elements(), dims.iter().product::<i64>());
-        if value.dims == dims {
+        if *value.dims == *dims {
             return id;
         }
         if let Some(scalar) = value.scalar {
@@ -331,8 +333,8 @@ impl Function {
     /// The value with its dimensions in another order.
     pub fn transpose(&mut self, id: ValueId, order: &[usize]) -> ValueId {
         let value = self.value(id);
-        let dims: Vec<i64> = order.iter().map(|axis| value.dims[*axis]).collect();
-        let strides: Vec<i64> = order.iter().map(|axis| value.strides[*axis]).collect();
+        let dims: Extents = order.iter().map(|axis| value.dims[*axis]).collect();
+        let strides: Extents = order.iter().map(|axis| value.strides[*axis]).collect();
         self.view(id, &dims, &strides, 0)
     }
 
@@ -340,7 +342,7 @@ impl Function {
     pub fn expand(&mut self, id: ValueId, dims: &[i64]) -> ValueId {
         let value = self.value(id);
         let missing = dims.len() - value.dims.len();
-        let strides: Vec<i64> = (0..dims.len())
+        let strides: Extents = (0..dims.len())
             .map(|axis| match axis.checked_sub(missing) {
                 Some(own) if value.dims[own] == dims[axis] => value.strides[own],
                 _ => 0,
@@ -371,13 +373,13 @@ impl Function {
     /// A place in part of the buffer of `whole`: [`Function::push`] defines it.
     pub fn part(&mut self, whole: ValueId, dims: &[i64], offset: i64) -> ValueId {
         let value = self.value(whole).clone();
-        self.add(Value { dims: dims.to_vec(), offset: value.offset + offset, def: Def::Source, rounds: false, ..value })
+        self.add(Value { dims: dims.into(), offset: value.offset + offset, def: Def::Source, rounds: false, ..value })
     }
 
     /// As [`Function::part`], with strides of its own.
     pub fn strided_part(&mut self, whole: ValueId, dims: &[i64], strides: &[i64], offset: i64) -> ValueId {
         let part = self.part(whole, dims, offset);
-        self.values[part.index()].strides = strides.to_vec();
+        self.values[part.index()].strides = strides.into();
         part
     }
 
@@ -448,19 +450,19 @@ pub fn copy_type(data_type: DataType) -> DataType {
 }
 
 /// Strides that give strided elements other extents in the same order; `None` where only a copy can.
-fn reshaped_strides(dims: &[i64], strides: &[i64], new: &[i64]) -> Option<Vec<i64>> {
+fn reshaped_strides(dims: &[i64], strides: &[i64], new: &[i64]) -> Option<Extents> {
     if dims.contains(&0) {
         return Some(packed_strides(new));
     }
     // Runs of old dimensions that are one dimension in memory: (extent, stride of the last).
-    let mut runs: Vec<(i64, i64)> = Vec::new();
+    let mut runs: SmallVec<[(i64, i64); 6]> = SmallVec::new();
     for (dim, stride) in dims.iter().zip(strides).filter(|(dim, _)| **dim != 1) {
         match runs.last_mut() {
             Some((extent, last)) if *last == dim * stride => (*extent, *last) = (*extent * dim, *stride),
             _ => runs.push((*dim, *stride)),
         }
     }
-    let mut result = vec![1; new.len()];
+    let mut result: Extents = smallvec![1; new.len()];
     let mut axis = new.len();
     for (mut extent, mut stride) in runs.into_iter().rev() {
         while extent > 1 {
@@ -492,7 +494,7 @@ mod tests {
             (&[4, 3], &[0, 1], 12, false),
         ] {
             let id = function.source(Source::Input(0), DataType::Float, dims);
-            function.values[id.0 as usize].strides = strides.to_vec();
+            function.values[id.0 as usize].strides = strides.into();
             assert_eq!(function.value(id).is_whole(elements), want, "{dims:?} by {strides:?} of {elements}");
         }
     }
@@ -512,7 +514,11 @@ mod tests {
             (&[], &[], &[1, 1], Some(vec![1, 1])),
             (&[0, 4], &[4, 1], &[0], Some(vec![1])),
         ] {
-            assert_eq!(reshaped_strides(dims, strides, new), want, "{dims:?} {strides:?} to {new:?}");
+            assert_eq!(
+                reshaped_strides(dims, strides, new).map(SmallVec::into_vec),
+                want,
+                "{dims:?} {strides:?} to {new:?}"
+            );
         }
     }
 
@@ -582,7 +588,7 @@ mod tests {
         let mut f = Function::default();
         let x = f.source(Source::Input(0), DataType::Float, &[4, 1]);
         let expanded = f.expand(x, &[2, 4, 3]);
-        assert_eq!(f.value(expanded).strides, [0, 1, 0]);
+        assert_eq!(*f.value(expanded).strides, [0, 1, 0]);
         assert!(f.value(expanded).overlaps() && !f.value(x).overlaps());
         let turned = f.transpose(x, &[1, 0]);
         assert!(!f.value(turned).overlaps() && f.value(turned).is_packed());

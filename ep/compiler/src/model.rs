@@ -172,6 +172,11 @@ impl Extent {
 }
 
 impl Value {
+    /// True if every extent is known.
+    pub fn is_known(&self) -> bool {
+        self.constant.is_some() || self.shape.as_ref().is_some_and(|shape| shape.iter().all(Extent::is_known))
+    }
+
     /// The extents, if every one is known.
     pub fn known_dims(&self) -> Option<Vec<i64>> {
         if let Some(constant) = &self.constant {

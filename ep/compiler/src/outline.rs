@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 
 use hipdnn_schemas::{DataType, GraphDef, GraphFeatures, Node, Operation, TensorDef, TensorUid};
+use smallvec::{SmallVec, smallvec};
 
 use crate::constants::Promise;
 use crate::ir::{Def, Function, Value, ValueId, element_bytes};
@@ -33,7 +34,7 @@ pub struct Uses {
     /// Operations that are needed for the outputs.
     live: Vec<bool>,
     /// Live operations that read a value as an operand.
-    readers: Vec<Vec<usize>>,
+    readers: Vec<SmallVec<[usize; 2]>>,
     /// True if a value's memory is also accessed by a view, as a part of another value, or as an output.
     escapes: Vec<bool>,
 }
@@ -43,7 +44,7 @@ impl Uses {
     pub fn of(function: &Function) -> Uses {
         let mut uses = Uses {
             live: vec![false; function.ops.len()],
-            readers: vec![Vec::new(); function.values.len()],
+            readers: vec![SmallVec::new(); function.values.len()],
             escapes: vec![false; function.values.len()],
         };
         let mut seen = vec![false; function.values.len()];
@@ -96,11 +97,11 @@ impl Uses {
     }
 
     /// True if a value exists only within the region: no memory stands behind it.
-    fn is_virtual(&self, id: ValueId, function: &Function, members: &HashMap<usize, ()>) -> bool {
+    fn is_virtual(&self, id: ValueId, function: &Function, is_member: &[bool]) -> bool {
         let Def::Op(op) = function.value(id).def else { return false };
-        members.contains_key(&op)
+        is_member[op]
             && !self.escapes[id.0 as usize]
-            && self.readers[id.0 as usize].iter().all(|reader| members.contains_key(reader))
+            && self.readers[id.0 as usize].iter().all(|reader| is_member[*reader])
     }
 }
 
@@ -169,7 +170,8 @@ pub struct Outlined {
 
 /// The hipDNN graph of a region. `labels` name the nodes, in messages and dumps.
 pub fn graph(function: &Function, uses: &Uses, region: &Region, labels: &dyn Fn(usize) -> String) -> Outlined {
-    let members: HashMap<usize, ()> = region.ops.iter().map(|op| (*op, ())).collect();
+    let mut is_member = vec![false; function.ops.len()];
+    region.ops.iter().for_each(|op| is_member[*op] = true);
     let mut graph = GraphDef {
         name: function.name.clone(),
         compute_data_type: DataType::Float,
@@ -179,52 +181,43 @@ pub fn graph(function: &Function, uses: &Uses, region: &Region, labels: &dyn Fn(
     };
     let mut arguments = Vec::new();
     // Uids count from 1 in order of appearance, so that regions of equal structure are equal graphs.
-    let mut uids: HashMap<ValueId, i64> = HashMap::new();
+    let mut uids: Vec<Option<i64>> = vec![None; function.values.len()];
+    let mut last = 0;
     for op in &region.ops {
         let op = &function.ops[*op];
         for uid in op.operation.inputs().into_iter().chain(op.operation.outputs()) {
             let id = ValueId::of(uid);
-            let next = uids.len() as i64 + 1;
-            if *uids.entry(id).or_insert(next) != next {
+            if uids[id.0 as usize].is_some() {
                 continue;
             }
+            last += 1;
+            uids[id.0 as usize] = Some(last);
             let value = function.value(id);
             let tensor = if value.scalar.is_some() {
-                described(value, next)
-            } else if uses.is_virtual(id, function, &members) {
+                described(value, last)
+            } else if uses.is_virtual(id, function, &is_member) {
                 // What lies between contractions is not rounded: their factors are, which have a type that hardware multiplies.
                 let short = matches!(value.data_type, DataType::Half | DataType::BFloat16);
                 let wide = short && !value.rounds && !uses.is_factor(id, function);
                 let data_type = if wide { DataType::Float } else { value.data_type };
-                TensorDef::new(next, data_type, dims(value)).intermediate()
+                TensorDef::new(last, data_type, dims(value)).intermediate()
             } else {
-                arguments.push((next, id));
-                described(value, next)
+                arguments.push((last, id));
+                described(value, last)
             };
             graph.tensors.push(tensor);
         }
         graph.nodes.push(Node {
             name: labels(op.node),
             compute_data_type: op.compute,
-            operation: op.operation.renamed(&mut |uid| TensorUid(uids[&ValueId::of(uid)])),
+            operation: op.operation.renamed(&mut |uid| {
+                TensorUid(uids[ValueId::of(uid).0 as usize].expect("operands were numbered above"))
+            }),
         });
     }
     let features = GraphFeatures::from(&graph);
     graph.min_required_engine_api_version = Some(features.required_api_version());
     Outlined { graph, arguments }
-}
-
-/// The graph without names: regions of equal structure are equal then.
-pub fn nameless(graph: &GraphDef) -> GraphDef {
-    let mut graph = graph.clone();
-    graph.name.clear();
-    for node in &mut graph.nodes {
-        node.name.clear();
-    }
-    for tensor in &mut graph.tensors {
-        tensor.name.clear();
-    }
-    graph
 }
 
 /// A value's extents in a graph: hipDNN's tensors have one dimension at least.
@@ -234,12 +227,12 @@ fn dims(value: &Value) -> &[i64] {
 
 fn described(value: &Value, uid: i64) -> TensorDef {
     let dims = dims(value);
-    let mut strides = if value.dims.is_empty() { vec![1] } else { value.strides.clone() };
+    let mut strides = if value.dims.is_empty() { smallvec![1] } else { value.strides.clone() };
     // The stride of a single element is free: that of a packed tensor is what engines look for.
     for axis in (0..strides.len()).rev().filter(|axis| dims[*axis] == 1) {
         strides[axis] = strides.get(axis + 1).map_or(1, |next| next * dims[axis + 1].max(1)).max(1);
     }
-    let mut tensor = TensorDef::new(uid, value.data_type, dims).strided(&strides);
+    let mut tensor = TensorDef { strides, ..TensorDef::new(uid, value.data_type, dims) };
     if let Some(scalar) = value.scalar {
         tensor = tensor.with_value(scalar);
     }

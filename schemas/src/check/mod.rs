@@ -6,26 +6,23 @@
 mod operation;
 mod tensor;
 
-use std::collections::HashMap;
-
-use crate::{DataType, Graph, GraphDef, GraphError, Tensor, TensorUid};
+use crate::graph::Index;
+use crate::{DataType, Graph, GraphDef, GraphError, Tensor, TensorDef};
 
 pub(crate) fn check(mut def: GraphDef) -> Result<Graph, GraphError> {
     let mut tensors = Vec::with_capacity(def.tensors.len());
-    let mut index = HashMap::with_capacity(def.tensors.len());
+    let index = Index::new(&def.tensors)
+        .map_err(|uid| GraphError::Tensor { uid: uid.0, reason: "its uid is taken by another tensor".into() })?;
     let (intermediate, io) = (def.intermediate_data_type, def.io_data_type);
-    for (i, tensor) in def.tensors.iter_mut().enumerate() {
-        if index.insert(tensor.uid, i).is_some() {
-            return Err(GraphError::Tensor { uid: tensor.uid.0, reason: "its uid is taken by another tensor".into() });
-        }
+    for tensor in &mut def.tensors {
         if tensor.data_type == DataType::Unset {
             tensor.data_type = if tensor.is_virtual { intermediate } else { io };
         }
-        tensors.push(tensor::check(tensor).map_err(|reason| GraphError::Tensor { uid: tensor.uid.0, reason })?);
+        tensors.push(checked(tensor)?);
     }
     for tensor in &tensors {
         let offset = tensor.ragged().map(|ragged| ragged.offset);
-        if let Some(offset) = offset.filter(|offset| !index.contains_key(offset)) {
+        if let Some(offset) = offset.filter(|offset| index.get(*offset).is_none()) {
             let reason = format!("its row offsets are tensor {offset}, which the graph does not have");
             return Err(GraphError::Tensor { uid: tensor.uid().0, reason });
         }
@@ -45,20 +42,48 @@ pub(crate) fn check(mut def: GraphDef) -> Result<Graph, GraphError> {
     }
     let (producers, consumers) = edges(&def, &tensors, &index)?;
     let graph = Graph { def, tensors, index, producers, consumers };
-    for (i, node) in graph.nodes().iter().enumerate() {
-        operation::check(&graph, &node.operation).map_err(|reason| GraphError::Node {
-            index: i,
-            kind: node.operation.kind(),
-            reason,
-        })?;
-    }
+    (0..graph.nodes().len()).try_for_each(|node| check_node(&graph, node))?;
     Ok(graph)
+}
+
+impl Graph {
+    /// Checks what changes of strides or types of the intermediates at these positions, of which the description has the new
+    /// ones, could have made wrong: these tensors, and the nodes that write or read them.
+    pub(crate) fn recheck(&mut self, changed: &[usize]) -> Result<(), GraphError> {
+        for position in changed {
+            self.tensors[*position] = checked(&self.def.tensors[*position])?;
+            if self.producers[*position].is_some() {
+                check_written(&self.tensors[*position])?;
+            }
+        }
+        let mut nodes: Vec<usize> = changed
+            .iter()
+            .flat_map(|position| self.consumers[*position].iter().copied().chain(self.producers[*position]))
+            .collect();
+        nodes.sort_unstable();
+        nodes.dedup();
+        nodes.into_iter().try_for_each(|node| check_node(self, node))
+    }
+}
+
+fn checked(tensor: &TensorDef) -> Result<Tensor, GraphError> {
+    tensor::check(tensor).map_err(|reason| GraphError::Tensor { uid: tensor.uid.0, reason })
+}
+
+fn check_written(tensor: &Tensor) -> Result<(), GraphError> {
+    tensor::check_written(tensor).map_err(|reason| GraphError::Tensor { uid: tensor.uid().0, reason })
+}
+
+fn check_node(graph: &Graph, index: usize) -> Result<(), GraphError> {
+    let operation = &graph.nodes()[index].operation;
+    let wrong = |reason| GraphError::Node { index, kind: operation.kind(), reason };
+    operation::check(graph, operation).map_err(wrong)
 }
 
 type Edges = (Vec<Option<usize>>, Vec<Vec<usize>>);
 
 /// Producer and consumers of each tensor. Producers stand before consumers, so there is no cycle.
-fn edges(def: &GraphDef, tensors: &[Tensor], index: &HashMap<TensorUid, usize>) -> Result<Edges, GraphError> {
+fn edges(def: &GraphDef, tensors: &[Tensor], index: &Index) -> Result<Edges, GraphError> {
     let mut producers = vec![None; tensors.len()];
     let mut consumers = vec![Vec::new(); tensors.len()];
     let wrong = |i: usize, reason| Err(GraphError::Node { index: i, kind: def.nodes[i].operation.kind(), reason });
@@ -68,18 +93,18 @@ fn edges(def: &GraphDef, tensors: &[Tensor], index: &HashMap<TensorUid, usize>) 
             return wrong(i, "it writes no tensor".into());
         }
         for uid in outputs {
-            let Some(&t) = index.get(&uid) else {
+            let Some(t) = index.get(uid) else {
                 return wrong(i, format!("it writes tensor {uid}, which the graph does not have"));
             };
             if let Some(first) = producers[t].replace(i) {
                 return wrong(i, format!("it writes tensor {uid}, which node {first} writes too"));
             }
-            tensor::check_written(&tensors[t]).map_err(|reason| GraphError::Tensor { uid: uid.0, reason })?;
+            check_written(&tensors[t])?;
         }
     }
     for (i, node) in def.nodes.iter().enumerate() {
         for uid in node.operation.inputs() {
-            let Some(&t) = index.get(&uid) else {
+            let Some(t) = index.get(uid) else {
                 return wrong(i, format!("it reads tensor {uid}, which the graph does not have"));
             };
             match producers[t] {

@@ -1,5 +1,7 @@
 //! Constraints on a single tensor.
 
+use smallvec::SmallVec;
+
 use crate::{DataType, Tensor, TensorDef, TensorValue};
 
 /// Maximum rank: more than any operation of the format has.
@@ -20,8 +22,8 @@ pub(super) fn check(def: &TensorDef) -> Result<Tensor, String> {
     if def.strides.len() != rank {
         return Err(format!("expected {rank} strides, one for each dimension, got {}", def.strides.len()));
     }
-    let mut dims = Vec::with_capacity(rank);
-    let mut strides = Vec::with_capacity(rank);
+    let mut dims = SmallVec::with_capacity(rank);
+    let mut strides = SmallVec::with_capacity(rank);
     let mut elements = 1u64;
     let mut last = 0u64;
     for (i, (&dim, &stride)) in def.dims.iter().zip(&def.strides).enumerate() {
@@ -61,7 +63,7 @@ pub(super) fn check(def: &TensorDef) -> Result<Tensor, String> {
     if (def.value.is_some() || def.is_runtime_pass_by_value) && elements != 1 {
         return Err(format!("expected 1 element for a scalar passed by value, got {elements}"));
     }
-    Ok(Tensor { def: def.clone(), dims: dims.into(), strides: strides.into() })
+    Ok(Tensor { def: def.clone(), dims, strides })
 }
 
 fn fits(value: TensorValue, data_type: DataType) -> bool {

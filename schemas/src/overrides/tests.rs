@@ -18,7 +18,7 @@ fn graph(dims: &[&[i64]], operation: Operation) -> Graph {
 
 /// The graph of an execution where these tensors have packed shapes.
 fn overridden(graph: &Graph, shapes: &[(i64, &[i64])]) -> Result<Graph, String> {
-    let strides: Vec<Vec<i64>> = shapes.iter().map(|(_, dims)| packed_strides(dims)).collect();
+    let strides: Vec<Extents> = shapes.iter().map(|(_, dims)| packed_strides(dims)).collect();
     let shapes = shapes.iter().zip(&strides);
     let shapes: Vec<_> =
         shapes.map(|((uid, dims), strides)| ShapeOverride { uid: TensorUid(*uid), dims, strides }).collect();
@@ -103,7 +103,7 @@ fn attention() -> Operation {
 fn follows(what: &str, graph: &Graph, shapes: &[(i64, &[i64])], want: Option<&[i64]>) {
     match (overridden(graph, shapes), want) {
         (Ok(graph), Some(want)) => {
-            assert_eq!(graph.tensor(LAST).def().dims, *want, "{what}");
+            assert_eq!(*graph.tensor(LAST).def().dims, *want, "{what}");
             assert!(!graph.def().is_override_shape_enabled, "{what}: an execution has one shape");
         }
         (Err(reason), None) => assert!(reason.contains("don't follow"), "{what}: {reason}"),

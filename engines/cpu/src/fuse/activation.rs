@@ -14,9 +14,10 @@
 use std::f32::consts::{FRAC_1_SQRT_2, SQRT_2};
 
 use hipdnn_schemas::{Graph, PointwiseMode, TensorUid};
+use smallvec::smallvec;
 
 use super::epilogue::{constant, two};
-use super::{Readers, Remark, Rule};
+use super::{NodeList, Readers, Remark, Rule};
 use crate::geometry::element;
 use crate::pointwise::{ComputeType, Function, Parameters, Program};
 use crate::work::{Elementwise, Input, Work};
@@ -35,8 +36,8 @@ const MAX_BETWEEN: usize = 8;
 pub(super) fn apply(
     graph: &Graph,
     works: &mut [Option<Work>],
-    nodes: &mut [Vec<usize>],
-    readers: &Readers,
+    nodes: &mut [NodeList],
+    readers: &Readers<'_>,
     remarks: &mut Vec<Remark>,
     (last, of_convolutions): (usize, bool),
 ) {
@@ -57,7 +58,7 @@ pub(super) fn apply(
         () => {
             group.iter().for_each(|node| works[*node] = None);
             let program = Program::single(ComputeType::F32, function);
-            works[last] = Some(Work::Pointwise(Elementwise { program, inputs: vec![Input::Tensor(x)], output }));
+            works[last] = Some(Work::Pointwise(Elementwise { program, inputs: smallvec![Input::Tensor(x)], output }));
             nodes[last].clone_from(&group);
             None
         }
@@ -71,7 +72,7 @@ pub(super) fn apply(
 struct Matcher<'a> {
     graph: &'a Graph,
     works: &'a [Option<Work>],
-    readers: &'a Readers,
+    readers: &'a Readers<'a>,
 }
 
 /// Operand of an activation, and the function.
@@ -79,23 +80,23 @@ type Activation = (TensorUid, Function);
 
 impl Matcher<'_> {
     /// The activation that ends with that product, and the other nodes that compute it.
-    fn activation(&self, product: &Elementwise) -> Option<(Activation, Vec<usize>)> {
+    fn activation(&self, product: &Elementwise) -> Option<(Activation, NodeList)> {
         let factors = operands(product, PointwiseMode::Mul)?;
         self.swish(factors).or_else(|| self.gelu(factors))
     }
 
-    fn swish(&self, factors: [TensorUid; 2]) -> Option<(Activation, Vec<usize>)> {
+    fn swish(&self, factors: [TensorUid; 2]) -> Option<(Activation, NodeList)> {
         either(factors, |x, gate| {
             let (node, work) = self.producer(gate)?;
             let inner = operand(work, PointwiseMode::SigmoidFwd)?;
-            let (beta, mut nodes) = if inner == x { (1.0, vec![]) } else { self.scaled(inner, x)? };
+            let (beta, mut nodes) = if inner == x { (1.0, NodeList::new()) } else { self.scaled(inner, x)? };
             nodes.push(node);
             let parameters = Parameters { swish_beta: beta, ..Parameters::default() };
             Some(((x, Function::new(PointwiseMode::SwishFwd, &parameters)?), nodes))
         })
     }
 
-    fn gelu(&self, factors: [TensorUid; 2]) -> Option<(Activation, Vec<usize>)> {
+    fn gelu(&self, factors: [TensorUid; 2]) -> Option<(Activation, NodeList)> {
         either(factors, |other, inner| {
             let (node, work) = self.producer(inner)?;
             let [a, b] = operands(work, PointwiseMode::Mul)?;
@@ -118,7 +119,7 @@ impl Matcher<'_> {
     }
 
     /// `erf(x / √2)`
-    fn normal(&self, odd: TensorUid, x: TensorUid) -> Option<(PointwiseMode, Vec<usize>)> {
+    fn normal(&self, odd: TensorUid, x: TensorUid) -> Option<(PointwiseMode, NodeList)> {
         let (node, work) = self.producer(odd)?;
         let (scale, mut nodes) = self.scaled(operand(work, PointwiseMode::Erf)?, x)?;
         nodes.push(node);
@@ -126,7 +127,7 @@ impl Matcher<'_> {
     }
 
     /// `tanh(√(2/π) · (x + 0.044715·x³))`
-    fn approximation(&self, odd: TensorUid, x: TensorUid) -> Option<(PointwiseMode, Vec<usize>)> {
+    fn approximation(&self, odd: TensorUid, x: TensorUid) -> Option<(PointwiseMode, NodeList)> {
         let (node, work) = self.producer(odd)?;
         let argument = operand(work, PointwiseMode::TanhFwd)?;
         let (scaled, work) = self.producer(argument)?;
@@ -141,7 +142,7 @@ impl Matcher<'_> {
         let fits = operands(work, PointwiseMode::Mul)? == [x, x]
             && is_near(scale, TANH_SCALE)
             && is_near(coefficient, TANH_CUBE);
-        let nodes = vec![node, scaled, added, multiplied, cubed, squared];
+        let nodes = smallvec![node, scaled, added, multiplied, cubed, squared];
         fits.then_some((PointwiseMode::GeluApproxTanhFwd, nodes))
     }
 
@@ -171,7 +172,7 @@ impl Matcher<'_> {
     }
 
     /// The number `value` is `x` times, and the node that multiplies.
-    fn scaled(&self, value: TensorUid, x: TensorUid) -> Option<(f32, Vec<usize>)> {
+    fn scaled(&self, value: TensorUid, x: TensorUid) -> Option<(f32, NodeList)> {
         let (node, work) = self.producer(value)?;
         let (base, number) = self.with_number(work, PointwiseMode::Mul).or_else(|| {
             let [base, divisor] = operands(work, PointwiseMode::Div)?;
@@ -180,7 +181,7 @@ impl Matcher<'_> {
             let factor = if is_near(divisor, SQRT_2) { FRAC_1_SQRT_2 } else { divisor.recip() };
             factor.is_normal().then_some((base, factor))
         })?;
-        (base == x).then_some((number, vec![node]))
+        (base == x).then_some((number, smallvec![node]))
     }
 
     /// The operand of a commutative function whose other one is a number, and that.

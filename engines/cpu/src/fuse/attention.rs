@@ -9,8 +9,9 @@
 //! queries than half of the threads, since products are cut along keys as well.
 
 use hipdnn_schemas::{DataType, Graph, Matmul, Operation, PointwiseMode, Reduction, ReductionMode, TensorUid};
+use smallvec::{SmallVec, smallvec};
 
-use super::{Remark, Rule};
+use super::{NodeList, Remark, Rule};
 use crate::nodes::sdpa::{self, Factor, Products};
 use crate::settings::Settings;
 use crate::work::Work;
@@ -25,11 +26,11 @@ const DEPTH: usize = 256;
 pub(super) fn apply(
     graph: &Graph,
     works: &mut [Option<Work>],
-    nodes: &mut [Vec<usize>],
+    nodes: &mut [NodeList],
     remarks: &mut Vec<Remark>,
     (last, settings): (usize, &Settings),
 ) {
-    let mut matcher = Matcher { graph, nodes: vec![last] };
+    let mut matcher = Matcher { graph, nodes: smallvec![last] };
     let Some(products) = matcher.attention(last) else { return };
     let mut group = matcher.nodes;
     group.sort_unstable();
@@ -63,7 +64,7 @@ pub(super) fn apply(
 struct Matcher<'a> {
     graph: &'a Graph,
     /// Nodes that have been matched.
-    nodes: Vec<usize>,
+    nodes: NodeList,
 }
 
 impl<'a> Matcher<'a> {
@@ -148,8 +149,9 @@ impl<'a> Matcher<'a> {
         match self.producer(uid, readers)? {
             (index, Operation::Pointwise(node)) if node.mode == mode => {
                 self.nodes.push(index);
-                let operands = [Some(node.in_0), node.in_1, node.in_2].into_iter().flatten().collect::<Vec<_>>();
-                Some((index, operands.try_into().ok()?))
+                let operands: SmallVec<[TensorUid; 3]> =
+                    [Some(node.in_0), node.in_1, node.in_2].into_iter().flatten().collect();
+                Some((index, operands[..].try_into().ok()?))
             }
             _ => None,
         }

@@ -6,9 +6,10 @@
 //! stored: the pass gives the very bits of the nodes one by one.
 
 use hipdnn_engine_kernel::fuse::may_share;
-use hipdnn_schemas::{Graph, TensorUid};
+use hipdnn_schemas::{Graph, TensorUid, Uids};
+use smallvec::{SmallVec, smallvec};
 
-use super::{Readers, Remark, Rule, nodes_of};
+use super::{NodeList, Readers, Remark, Rule, nodes_of};
 use crate::nodes;
 use crate::nodes::matmul::MatmulWork;
 use crate::pointwise::{Arg, ComputeType, Program, ProgramStep, Storage};
@@ -21,13 +22,13 @@ const MAX_NODES: usize = 32;
 pub(super) fn apply(
     graph: &Graph,
     works: &mut [Option<Work>],
-    nodes: &mut [Vec<usize>],
-    readers: &Readers,
+    nodes: &mut [NodeList],
+    readers: &Readers<'_>,
     remarks: &mut Vec<Remark>,
     last: usize,
 ) {
     let Some(Work::Pointwise(end)) = &works[last] else { return };
-    let mut group = vec![last];
+    let mut group: NodeList = smallvec![last];
     let mut pass = end.clone();
     // Each tensor is tried once in a form of the group; a larger group may let a refused one in.
     let mut refused: Vec<(usize, &'static str)> = Vec::new();
@@ -55,7 +56,7 @@ pub(super) fn apply(
     }
     remarks.extend(refused.iter().map(|(producer, reason)| Remark {
         rule: Rule::Chain,
-        nodes: vec![*producer, last],
+        nodes: smallvec![*producer, last],
         refused: Some(reason),
     }));
     if group.len() > 1 {
@@ -79,7 +80,7 @@ pub(super) fn apply(
             Err(reason) => {
                 remarks.push(Remark {
                     rule: Rule::ProductEpilogue,
-                    nodes: vec![producer, last],
+                    nodes: smallvec![producer, last],
                     refused: Some(reason),
                 });
             }
@@ -114,8 +115,8 @@ fn shares_bytes(graph: &Graph, uid: TensorUid) -> bool {
 }
 
 /// Input tensors of a pass, each once.
-fn inputs(pass: &Elementwise) -> Vec<TensorUid> {
-    let mut uids: Vec<TensorUid> = pass.tensors().collect();
+fn inputs(pass: &Elementwise) -> Uids {
+    let mut uids: Uids = pass.tensors().collect();
     uids.sort_unstable();
     uids.dedup();
     uids
@@ -124,7 +125,7 @@ fn inputs(pass: &Elementwise) -> Vec<TensorUid> {
 /// Checks that the producer of `uid`, computed in that domain, may join the group that `end` ends; else the reason.
 fn fits(
     graph: &Graph,
-    readers: &Readers,
+    readers: &Readers<'_>,
     group: &[usize],
     uid: TensorUid,
     end: &Elementwise,
@@ -151,7 +152,7 @@ fn join(graph: &Graph, works: &[Option<Work>], group: &[usize]) -> Option<Elemen
     if group.len() > MAX_NODES {
         return None;
     }
-    let parts: Vec<&Elementwise> = group
+    let parts: SmallVec<[&Elementwise; 4]> = group
         .iter()
         .map(|node| match &works[*node] {
             Some(Work::Pointwise(part)) => part,
@@ -159,9 +160,9 @@ fn join(graph: &Graph, works: &[Option<Work>], group: &[usize]) -> Option<Elemen
         })
         .collect();
     let end = *parts.last()?;
-    let mut inputs: Vec<Input> = Vec::new();
-    let mut steps: Vec<ProgramStep> = Vec::new();
-    let mut results: Vec<(TensorUid, usize)> = Vec::new();
+    let mut inputs: SmallVec<[Input; 4]> = SmallVec::new();
+    let mut steps: SmallVec<[ProgramStep; 1]> = SmallVec::new();
+    let mut results: SmallVec<[(TensorUid, usize); 4]> = SmallVec::new();
     for part in parts {
         let base = steps.len();
         let mut arg = |arg: Arg| match arg {

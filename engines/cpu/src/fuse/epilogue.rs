@@ -9,8 +9,9 @@
 use hipdnn_cpu_convolution::MAX_OPERANDS;
 use hipdnn_cpu_kernels::activation::Activation;
 use hipdnn_schemas::{Graph, PointwiseMode, Tensor, TensorUid, TensorValue};
+use smallvec::smallvec;
 
-use super::{Readers, Remark, Rule, fold, nodes_of};
+use super::{NodeList, Readers, Remark, Rule, fold, nodes_of};
 use crate::geometry::broadcast;
 use crate::geometry::element;
 use crate::layout::is_channels_last;
@@ -20,14 +21,14 @@ use crate::work::{Convolution, Elementwise, EpilogueOp, Input, Operand, Work};
 pub(super) fn apply(
     graph: &Graph,
     works: &mut [Option<Work>],
-    nodes: &mut [Vec<usize>],
-    readers: &Readers,
+    nodes: &mut [NodeList],
+    readers: &Readers<'_>,
     remarks: &mut Vec<Remark>,
     (index, by_channels): (usize, bool),
 ) {
     let Some(Work::Convolution(convolution)) = &works[index] else { return };
     let mut convolution = convolution.clone();
-    let mut taken = vec![index];
+    let mut taken: NodeList = smallvec![index];
     loop {
         match follower(graph, works, readers, &convolution, by_channels) {
             Ok(next) => {
@@ -59,7 +60,7 @@ pub(super) fn apply(
 
 /// Nodes that an epilogue can take in, ascending, and the steps that stand for them.
 struct Follower {
-    nodes: Vec<usize>,
+    nodes: NodeList,
     steps: Vec<EpilogueOp>,
     output: TensorUid,
 }
@@ -68,7 +69,7 @@ struct Follower {
 fn follower(
     graph: &Graph,
     works: &[Option<Work>],
-    readers: &Readers,
+    readers: &Readers<'_>,
     convolution: &Convolution,
     by_channels: bool,
 ) -> Result<Follower, &'static str> {
@@ -84,10 +85,10 @@ fn follower(
     };
     let (nodes, steps, output) = match *readers.of(current) {
         [node] => match pointwise(node) {
-            Some(pointwise) => (vec![node], steps(graph, pointwise, current).ok_or(unknown)?, pointwise.output),
+            Some(pointwise) => (smallvec![node], steps(graph, pointwise, current).ok_or(unknown)?, pointwise.output),
             None => {
                 let (fold, output) = fold::normalization(graph, works, node, current).ok_or(unknown)?;
-                (vec![node], vec![EpilogueOp::Fold(fold)], output)
+                (smallvec![node], vec![EpilogueOp::Fold(fold)], output)
             }
         },
         [first, product] => gated(graph, works, readers, current, [first, product])
@@ -132,10 +133,10 @@ fn neighbors(operand: &Tensor, result: &Tensor) -> bool {
 fn gated(
     graph: &Graph,
     works: &[Option<Work>],
-    readers: &Readers,
+    readers: &Readers<'_>,
     current: TensorUid,
     [first, product]: [usize; 2],
-) -> Option<(Vec<usize>, Vec<EpilogueOp>, TensorUid)> {
+) -> Option<(NodeList, Vec<EpilogueOp>, TensorUid)> {
     let between = graph.tensor(current);
     let Some(Work::Pointwise(product_node)) = &works[product] else { return None };
     let (mut nodes, weight, activation) = gate(graph, works, readers, current, first)?;
@@ -158,10 +159,10 @@ fn gated(
 fn gate(
     graph: &Graph,
     works: &[Option<Work>],
-    readers: &Readers,
+    readers: &Readers<'_>,
     current: TensorUid,
     first: usize,
-) -> Option<(Vec<usize>, TensorUid, Activation)> {
+) -> Option<(NodeList, TensorUid, Activation)> {
     let pointwise = |node: usize| match &works[node] {
         Some(Work::Pointwise(pointwise)) => Some(pointwise),
         _ => None,
@@ -185,7 +186,7 @@ fn gate(
     let third = only_reader(pointwise(second)?.output)?;
     let clamp = pointwise(third)?;
     let is_clamp = clamp.single()?.activation() == Some(UNIT_CLAMP);
-    is_clamp.then(|| (vec![first, second, third], clamp.output, Activation::HardSwish { alpha, beta }))
+    is_clamp.then(|| (smallvec![first, second, third], clamp.output, Activation::HardSwish { alpha, beta }))
 }
 
 const UNIT_CLAMP: Activation = Activation::Relu { lower_clip: 0.0, upper_clip: 1.0, slope: 0.0 };

@@ -5,7 +5,7 @@
 //! in `f64` when the plan runs, and rounded to `f32`: the result differs from that of the nodes one by one by a few roundings
 //! of x and mean, times r·scale.
 
-use hipdnn_schemas::{DataType, Graph, Operation, Tensor, TensorUid};
+use hipdnn_schemas::{DataType, Graph, Operation, Tensor, TensorUid, Uids};
 
 use crate::nodes::view::Walk;
 use crate::pointwise::Storage;
@@ -28,7 +28,7 @@ pub struct Fold {
 
 impl Fold {
     /// Operand tensors.
-    pub fn tensors(&self) -> Vec<TensorUid> {
+    pub fn tensors(&self) -> Uids {
         [self.mean, self.spread, self.scale, self.bias].into_iter().chain(self.epsilon).collect()
     }
 }

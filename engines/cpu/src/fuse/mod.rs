@@ -12,13 +12,16 @@ mod rows;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
 use std::fmt;
 
 use hipdnn_schemas::{Graph, TensorUid};
+use smallvec::{SmallVec, smallvec};
 
 use super::settings::Settings;
 use super::work::Work;
+
+/// Nodes of a work, by their index in the graph.
+pub type NodeList = SmallVec<[usize; 4]>;
 
 /// Rule of fusion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -62,7 +65,7 @@ pub struct Remark {
     /// Rule that makes the remark.
     pub rule: Rule,
     /// Nodes that the rule looked at, by their index in the graph.
-    pub nodes: Vec<usize>,
+    pub nodes: NodeList,
     /// Reason for which nothing was rewritten; `None` if something was.
     pub refused: Option<&'static str>,
 }
@@ -83,39 +86,43 @@ pub struct Fused {
     /// Works, in order.
     pub works: Vec<Work>,
     /// Nodes of each work, by their index in the graph.
-    pub nodes: Vec<Vec<usize>>,
+    pub nodes: Vec<NodeList>,
     /// Remarks: what was rewritten, and what was not.
     pub remarks: Vec<Remark>,
 }
 
 /// Consumers of each tensor, by the index of the work.
-pub struct Readers(HashMap<TensorUid, Vec<usize>>);
+pub struct Readers<'a> {
+    graph: &'a Graph,
+    /// Of each tensor, in the order of the graph.
+    of: Vec<SmallVec<[usize; 2]>>,
+}
 
-impl Readers {
-    fn new(works: &[Option<Work>]) -> Readers {
-        let mut readers: HashMap<TensorUid, Vec<usize>> = HashMap::new();
+impl Readers<'_> {
+    fn new<'a>(graph: &'a Graph, works: &[Option<Work>]) -> Readers<'a> {
+        let mut of: Vec<SmallVec<[usize; 2]>> = vec![SmallVec::new(); graph.tensors().len()];
         for (index, work) in works.iter().enumerate() {
             let Some(work) = work else { continue };
             for uid in work.reads() {
-                let readers = readers.entry(uid).or_default();
+                let readers = &mut of[graph.position(uid)];
                 if readers.last() != Some(&index) {
                     readers.push(index);
                 }
             }
         }
-        Readers(readers)
+        Readers { graph, of }
     }
 
     /// Indices of the works that read a tensor, ascending.
     fn of(&self, uid: TensorUid) -> &[usize] {
-        self.0.get(&uid).map_or(&[], Vec::as_slice)
+        &self.of[self.graph.position(uid)]
     }
 }
 
 /// Rewrites a graph's works, of which there is one for each node, in its order. Where the settings switch fusion off
 /// only dead nodes are left out.
 pub fn fuse(graph: &Graph, works: Vec<Work>, settings: &Settings) -> Fused {
-    let mut nodes: Vec<Vec<usize>> = (0..works.len()).map(|index| vec![index]).collect();
+    let mut nodes: Vec<NodeList> = (0..works.len()).map(|index| smallvec![index]).collect();
     let mut works: Vec<Option<Work>> = works.into_iter().map(Some).collect();
     let mut remarks = Vec::new();
     dead(graph, &mut works, &mut remarks);
@@ -138,38 +145,38 @@ pub fn fuse(graph: &Graph, works: Vec<Work>, settings: &Settings) -> Fused {
 }
 
 /// Applies the rule "activation" to all works, and finds their readers for the next.
-fn activations(
-    graph: &Graph,
+fn activations<'a>(
+    graph: &'a Graph,
     works: &mut [Option<Work>],
-    nodes: &mut [Vec<usize>],
+    nodes: &mut [NodeList],
     remarks: &mut Vec<Remark>,
     of_convolutions: bool,
-) -> Readers {
-    let (readers, before) = (Readers::new(works), remarks.len());
+) -> Readers<'a> {
+    let (readers, before) = (Readers::new(graph, works), remarks.len());
     for index in 0..works.len() {
         activation::apply(graph, works, nodes, &readers, remarks, (index, of_convolutions));
     }
-    if remarks.len() == before { readers } else { Readers::new(works) }
+    if remarks.len() == before { readers } else { Readers::new(graph, works) }
 }
 
 /// Nodes of the graph that these works compute, ascending.
-fn nodes_of(nodes: &[Vec<usize>], works: &[usize]) -> Vec<usize> {
-    let mut all: Vec<usize> = works.iter().flat_map(|work| nodes[*work].iter().copied()).collect();
+fn nodes_of(nodes: &[NodeList], works: &[usize]) -> NodeList {
+    let mut all: NodeList = works.iter().flat_map(|work| nodes[*work].iter().copied()).collect();
     all.sort_unstable();
     all
 }
 
 /// Eliminates works that write virtual tensors only, which no work reads.
 fn dead(graph: &Graph, works: &mut [Option<Work>], remarks: &mut Vec<Remark>) {
-    let mut needed: std::collections::HashSet<TensorUid> = Default::default();
+    let mut is_needed = vec![false; graph.tensors().len()];
     for (index, entry) in works.iter_mut().enumerate().rev() {
         let Some(work) = entry else { continue };
         let writes = work.writes();
-        if writes.iter().any(|uid| needed.contains(uid) || !graph.tensor(*uid).is_virtual()) {
-            needed.extend(work.reads());
+        if writes.iter().any(|uid| is_needed[graph.position(*uid)] || !graph.tensor(*uid).is_virtual()) {
+            work.reads().into_iter().for_each(|uid| is_needed[graph.position(uid)] = true);
         } else {
             *entry = None;
-            remarks.push(Remark { rule: Rule::Dead, nodes: vec![index], refused: None });
+            remarks.push(Remark { rule: Rule::Dead, nodes: smallvec![index], refused: None });
         }
     }
 }

@@ -8,26 +8,24 @@
 //! norms, whose squares may exceed `f32`; numbers that `f32` does not hold; and element-wise functions behind a matrix
 //! product, which are its epilogue.
 
-use std::collections::HashSet;
-
 use hipdnn_engine_kernel::fuse::{FusionGroup, fuse};
 use hipdnn_engine_kernel::ir::op::{Opaque, Work as Lowered};
 use hipdnn_engine_kernel::lower::lower_node;
 use hipdnn_schemas::{Graph, Operation, ReductionMode, TensorUid};
 
-use super::{Remark, Rule};
+use super::{NodeList, Remark, Rule};
 use crate::pointwise::{ComputeType, Storage};
 use crate::rows;
 use crate::work::Work;
 
 /// Fuses what goes through the same groups. Works are those of single nodes, or of several where `nodes` says so.
-pub(super) fn apply(graph: &Graph, works: &mut [Option<Work>], nodes: &mut [Vec<usize>], remarks: &mut Vec<Remark>) {
-    let candidates = candidates(graph, works, nodes);
-    if candidates.is_empty() {
+pub(super) fn apply(graph: &Graph, works: &mut [Option<Work>], nodes: &mut [NodeList], remarks: &mut Vec<Remark>) {
+    let is_candidate = candidates(graph, works, nodes);
+    if !is_candidate.contains(&true) {
         return;
     }
     let lowered = (0..works.len()).map(|index| {
-        let known = candidates.contains(&index).then(|| lower_node(graph, index).ok()).flatten();
+        let known = is_candidate[index].then(|| lower_node(graph, index).ok()).flatten();
         known.unwrap_or_else(|| Lowered::Opaque(opaque(graph, works, index)))
     });
     for fusion_group in fuse(graph, lowered.collect()) {
@@ -38,21 +36,21 @@ pub(super) fn apply(graph: &Graph, works: &mut [Option<Work>], nodes: &mut [Vec<
             _ => Err("its groups are too few for threads to share"),
         };
         match work {
-            Err(reason) => remarks.push(Remark { rule: Rule::Rows, nodes: groups.nodes, refused: Some(reason) }),
+            Err(reason) => remarks.push(Remark { rule: Rule::Rows, nodes: groups.nodes.into(), refused: Some(reason) }),
             Ok(work) => {
                 for node in &groups.nodes {
                     works[*node] = None;
                 }
                 works[last] = Some(Work::Node(work));
-                remarks.push(Remark { rule: Rule::Rows, nodes: groups.nodes.clone(), refused: None });
-                nodes[last] = groups.nodes;
+                nodes[last] = groups.nodes.into();
+                remarks.push(Remark { rule: Rule::Rows, nodes: nodes[last].clone(), refused: None });
             }
         }
     }
 }
 
-/// Nodes that are reductions or element-wise functions in `f32`, and linked to a reduction by others of them.
-fn candidates(graph: &Graph, works: &[Option<Work>], nodes: &[Vec<usize>]) -> HashSet<usize> {
+/// True for nodes that are reductions or element-wise functions in `f32`, and linked to a reduction by others of them.
+fn candidates(graph: &Graph, works: &[Option<Work>], nodes: &[NodeList]) -> Vec<bool> {
     let is_known = |index: usize| {
         let Some(work) = works[index].as_ref().filter(|_| nodes[index].len() == 1) else { return false };
         match work {
@@ -61,11 +59,11 @@ fn candidates(graph: &Graph, works: &[Option<Work>], nodes: &[Vec<usize>]) -> Ha
             Work::Convolution(_) | Work::Matmul(_) => false,
         }
     };
-    let mut found: HashSet<usize> = HashSet::new();
+    let mut is_found = vec![false; works.len()];
     let mut ahead: Vec<usize> =
         (0..works.len()).filter(|index| is_reduction(graph, *index) && is_known(*index)).collect();
     while let Some(index) = ahead.pop() {
-        if !found.insert(index) {
+        if std::mem::replace(&mut is_found[index], true) {
             continue;
         }
         let operation = &graph.nodes()[index].operation;
@@ -73,7 +71,7 @@ fn candidates(graph: &Graph, works: &[Option<Work>], nodes: &[Vec<usize>]) -> Ha
         let behind = operation.outputs().into_iter().flat_map(|uid| graph.consumers(uid).iter().copied());
         ahead.extend(before.chain(behind).filter(|index| is_known(*index)));
     }
-    found
+    is_found
 }
 
 /// True for reductions of numbers that `f32` holds.

@@ -2,8 +2,8 @@
 //! by one.
 
 use hipdnn_schemas::{
-    BatchnormInference, BatchnormInferenceVarianceExt, Convolution, ConvolutionFwd, DataType, Graph, Matmul, Operation,
-    PointwiseMode as Mode, Reduction, ReductionMode, TensorDef, TensorUid, TensorValue,
+    BatchnormInference, BatchnormInferenceVarianceExt, Convolution, ConvolutionFwd, DataType, Extents, Graph, Matmul,
+    Operation, PointwiseMode as Mode, Reduction, ReductionMode, TensorDef, TensorUid, TensorValue,
 };
 use hipdnn_sdk_bindings::hipdnn::plugin::DeviceBuffer;
 
@@ -230,7 +230,11 @@ fn decomposed_activations_beside_reductions_stay_in_their_rows() {
 
 #[test]
 fn activations_of_infinities_are_their_limits() {
-    let tensors = [x(0), v(1), x(2)].map(|tensor| TensorDef { dims: vec![4], strides: vec![1], ..tensor });
+    let tensors = [x(0), v(1), x(2)].map(|tensor| TensorDef {
+        dims: Extents::from_slice(&[4]),
+        strides: Extents::from_slice(&[1]),
+        ..tensor
+    });
     let graph = build(&tensors, vec![unary(Mode::SigmoidFwd, 0, 1), binary(Mode::Mul, 0, 1, 2)]);
     let fused = fuse(&graph, lower(&graph).unwrap(), &settings(1));
     let plan = CpuPlan::new(Schedule::new(&graph, &fused, &settings(1)).unwrap(), 1, resources::get()).unwrap();
@@ -1150,8 +1154,7 @@ fn attention_of_few_queries_or_deep_heads_stays_products() {
     // Values that have batches of their own.
     let mut case = Attention { scale: None, ..ATTENTION }.case(vec![], 0, "");
     for tensor in case.tensors.iter_mut().filter(|tensor| ![1, 4].contains(&tensor.uid.0)) {
-        let dims = [&[1], &tensor.dims[1..]].concat();
-        tensor.dims = dims;
+        tensor.dims[0] = 1;
     }
     let graph = build(&case.tensors, case.nodes);
     let fused = fuse(&graph, lower(&graph).unwrap(), &settings(2));

@@ -13,7 +13,7 @@ use hipdnn_engine_core::Declined;
 use hipdnn_engine_core::checks::{check_compute_type, check_type};
 use hipdnn_engine_core::ops::NUMBERS;
 use hipdnn_engine_kernel::fuse::may_share;
-use hipdnn_schemas::{DataType, Graph, Matmul, PointwiseMode, Tensor, TensorUid};
+use hipdnn_schemas::{DataType, Graph, Matmul, PointwiseMode, Tensor, TensorUid, Uids};
 
 use super::lines::Lines;
 use super::view::Walk;
@@ -69,7 +69,7 @@ impl MatmulWork {
     }
 
     /// Input tensors.
-    pub fn reads(&self) -> Vec<TensorUid> {
+    pub fn reads(&self) -> Uids {
         let others = self.epilogue.iter().flat_map(Elementwise::tensors).filter(|uid| *uid != self.node.c);
         [self.node.a, self.node.b].into_iter().chain(others).collect()
     }

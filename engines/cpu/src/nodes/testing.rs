@@ -7,7 +7,7 @@ use hipdnn_cpu_simd::guarded::Guarded;
 use hipdnn_cpu_simd::minifloat;
 use hipdnn_cpu_simd::scratch::{AlignedBuffer, LINE};
 use hipdnn_cpu_threads::Pool;
-use hipdnn_schemas::{DataType, Graph, GraphBuilder, Operation, TensorDef, TensorUid, TensorValue};
+use hipdnn_schemas::{DataType, Extents, Graph, GraphBuilder, Operation, TensorDef, TensorUid, TensorValue};
 
 use super::{LibraryKernel, LibraryOp, compiled};
 use crate::applicability::lower;
@@ -279,7 +279,7 @@ pub fn noise(i: usize) -> f64 {
 }
 
 /// Strides of a packed tensor.
-pub fn packed(dims: &[i64]) -> Vec<i64> {
+pub fn packed(dims: &[i64]) -> Extents {
     hipdnn_schemas::packed_strides(dims)
 }
 

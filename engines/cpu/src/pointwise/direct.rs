@@ -228,13 +228,13 @@ mod tests {
         for case in 0..2000 {
             let inputs = random.usize(1..=3);
             let count = random.usize(1..=6);
-            let steps: Vec<ProgramStep> = (0..count)
+            let steps = (0..count)
                 .map(|at| {
                     let mode = *random
                         .choice(&[Add, Sub, Mul, Div, Exp, Erf, Max, CmpLt, Sqrt, ReluFwd, SigmoidFwd, BinarySelect])
                         .unwrap();
                     let function = Function::new(mode, &Parameters::default()).unwrap();
-                    let args: Vec<Arg> = (0..function.operands())
+                    let args = (0..function.operands())
                         .map(|_| match random.usize(0..at + inputs) {
                             input if input < inputs => Arg::Input(input),
                             step => Arg::Step(step - inputs),

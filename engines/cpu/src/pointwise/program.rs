@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use smallvec::{SmallVec, smallvec};
+
 use super::{Function, Storage, Value, copy};
 use hipdnn_cpu_simd::isa::Isa;
 
@@ -31,7 +33,7 @@ pub struct ProgramStep {
     /// The function.
     pub function: Function,
     /// Operands of the function.
-    pub args: Vec<Arg>,
+    pub args: SmallVec<[Arg; 3]>,
     /// Type that the result is rounded to, where it is no longer stored between two steps. With it the program gives
     /// the very bits that its functions give one by one.
     pub round: Option<Storage>,
@@ -43,7 +45,7 @@ pub struct Program {
     /// Compute type.
     pub compute_type: ComputeType,
     /// Functions, at least one.
-    pub steps: Vec<ProgramStep>,
+    pub steps: SmallVec<[ProgramStep; 1]>,
 }
 
 /// Maximum number of rows of values that a program has at a time.
@@ -77,7 +79,7 @@ impl Program {
     /// Makes a program of one function.
     pub fn single(compute_type: ComputeType, function: Function) -> Program {
         let args = (0..function.operands()).map(Arg::Input).collect();
-        Program { compute_type, steps: vec![ProgramStep { function, args, round: None }] }
+        Program { compute_type, steps: smallvec![ProgramStep { function, args, round: None }] }
     }
 
     /// Number of inputs.
@@ -244,7 +246,7 @@ mod tests {
 
     fn step(mode: PointwiseMode, args: &[Arg]) -> ProgramStep {
         let function = Function::new(mode, &Parameters::default()).unwrap();
-        ProgramStep { function, args: args.to_vec(), round: None }
+        ProgramStep { function, args: args.into(), round: None }
     }
 
     #[test]
@@ -283,7 +285,7 @@ mod tests {
             ),
         ];
         for (what, steps, want, slots) in cases {
-            let program = Program { compute_type: ComputeType::F32, steps };
+            let program = Program { compute_type: ComputeType::F32, steps: steps.into() };
             let compiled = program.compile().unwrap();
             assert_eq!(compiled.slots(), slots, "{what}");
             let mut rows = vec![f32::NAN; SLOTS * 4];
@@ -295,7 +297,7 @@ mod tests {
 
     #[test]
     fn too_many_values_at_a_time_are_refused() {
-        let mut steps: Vec<ProgramStep> = (0..9).map(|i| step(PointwiseMode::Neg, &[Arg::Input(i)])).collect();
+        let mut steps: SmallVec<_> = (0..9).map(|i| step(PointwiseMode::Neg, &[Arg::Input(i)])).collect();
         steps.push(step(PointwiseMode::Add, &[Arg::Step(0), Arg::Step(1)]));
         for i in 2..9 {
             steps.push(step(PointwiseMode::Add, &[Arg::Step(7 + i), Arg::Step(i)]));

@@ -5,6 +5,7 @@ use std::ops::{Add, BitAnd, BitOr, Div, Mul, Neg, Sub};
 
 use hipdnn_engine_core::ops::pointwise::{self, Number, Parameters, Real};
 use hipdnn_schemas::PointwiseMode;
+use smallvec::SmallVec;
 
 use super::program::ComputeType;
 
@@ -38,6 +39,23 @@ pub(super) fn statements(
     Some(text)
 }
 
+/// Number of scalars that [`statements`] of the mode call; 0 if it is no operation.
+pub(super) fn scalars(compute_type: ComputeType, mode: PointwiseMode, parameters: &Parameters) -> usize {
+    let arena = Arena { compute_type, nodes: RefCell::default() };
+    let operands = [0, 1, 2].map(|of| Expression { term: Term::Slot(of), arena: Some(&arena) });
+    let Some(result) = pointwise::apply(mode, parameters, &operands[..]) else { return 0 };
+    let result = result.term;
+    let nodes = arena.nodes.take();
+    let mut uses = vec![0; nodes.len()];
+    count(&nodes, result, &mut uses);
+    let used = nodes.iter().zip(&uses).filter(|(_, uses)| **uses > 0).flat_map(|(node, _)| &node.operands);
+    let place = |term: &Term| if let Term::Scalar(place, _) = term { Some(*place) } else { None };
+    let mut places: SmallVec<[usize; 4]> = used.chain([&result]).filter_map(place).collect();
+    places.sort_unstable();
+    places.dedup();
+    places.len()
+}
+
 /// Number or condition in C.
 #[derive(Clone, Copy)]
 struct Expression<'a> {
@@ -58,7 +76,7 @@ enum Term {
 /// Text with `$0`, `$1`, `$2` for operands.
 struct Node {
     text: &'static str,
-    operands: Vec<Term>,
+    operands: SmallVec<[Term; 3]>,
 }
 
 struct Arena {
@@ -127,7 +145,7 @@ impl<'a> Expression<'a> {
     fn new<const N: usize>(text: &'static str, operands: [Expression<'a>; N]) -> Expression<'a> {
         let arena = operands.iter().find_map(|operand| operand.arena).expect("functions of constants are constants");
         let mut nodes = arena.nodes.borrow_mut();
-        nodes.push(Node { text, operands: operands.map(|operand| operand.term).to_vec() });
+        nodes.push(Node { text, operands: operands.iter().map(|operand| operand.term).collect() });
         Expression { term: Term::Node(nodes.len() - 1), arena: Some(arena) }
     }
 
@@ -238,3 +256,28 @@ functions!(
     erf = "MATH(erf)($0)",
     erfc = "MATH(erfc)($0)"
 );
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scalars_are_those_of_the_statements() {
+        let clipped = Parameters {
+            relu_lower_clip: -0.5,
+            relu_upper_clip: 6.0,
+            relu_lower_clip_slope: 0.1,
+            ..Parameters::default()
+        };
+        let mut most = 0;
+        for mode in PointwiseMode::ALL {
+            for parameters in [Parameters::default(), clipped] {
+                let mut called = Vec::new();
+                statements(ComputeType::F32, *mode, &parameters, &[0, 1, 2], 3, &mut called);
+                assert_eq!(scalars(ComputeType::F32, *mode, &parameters), called.len(), "{mode:?}");
+                most = most.max(called.len());
+            }
+        }
+        assert!(most >= 3, "expected modes with several scalars, got {most} at most");
+    }
+}

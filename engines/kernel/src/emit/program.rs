@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use hipdnn_engine_core::ops::pointwise::{self, Parameters};
 use hipdnn_schemas::PointwiseMode;
+use smallvec::SmallVec;
 
 use super::element::Element;
 use super::expression;
@@ -19,7 +20,7 @@ pub enum Op {
         parameters: Parameters,
         /// Operand slots, as many as the mode takes: backward modes take the forward input first and the gradient
         /// second; selection takes "if true", "if false" and the predicate.
-        operands: Vec<usize>,
+        operands: SmallVec<[usize; 3]>,
     },
     /// Rounding of a value to an element type and back.
     Round {
@@ -33,7 +34,7 @@ pub enum Op {
 impl Op {
     /// Pointwise operation whose scalars have their defaults.
     pub fn pointwise(mode: PointwiseMode, operands: &[usize]) -> Op {
-        Op::Pointwise { mode, parameters: Parameters::default(), operands: operands.to_vec() }
+        Op::Pointwise { mode, parameters: Parameters::default(), operands: operands.into() }
     }
 
     /// Operation with other slots as operands.
@@ -51,11 +52,7 @@ impl Op {
     /// Number of its scalars that are arguments of the kernel.
     pub fn scalars(&self) -> usize {
         match self {
-            Op::Pointwise { mode, parameters, .. } => {
-                let mut scalars = Vec::new();
-                expression::statements(ComputeType::F32, *mode, parameters, &[0, 1, 2], 3, &mut scalars);
-                scalars.len()
-            }
+            Op::Pointwise { mode, parameters, .. } => expression::scalars(ComputeType::F32, *mode, parameters),
             Op::Round { .. } => 0,
         }
     }

@@ -4,6 +4,7 @@ use half::{bf16, f16};
 pub use hipdnn_engine_core::ops::pointwise::testing::PARAMETERS;
 use hipdnn_engine_core::ops::pointwise::{self, Parameters};
 use hipdnn_schemas::PointwiseMode;
+use smallvec::SmallVec;
 
 use super::grouped::{self, Access, Bound, Grouped, Pass, Store};
 use super::*;
@@ -238,7 +239,7 @@ pub fn vector(
     output: Element,
     len: usize,
 ) -> Elementwise {
-    let operands: Vec<usize> = (0..mode.operands()).collect();
+    let operands: SmallVec<_> = (0..mode.operands()).collect();
     Elementwise {
         dims: vec![len],
         inputs: operands.iter().map(|_| Input::Tensor(View::new(element, [1]))).collect(),

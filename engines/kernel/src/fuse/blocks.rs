@@ -1,8 +1,8 @@
 //! SSA form of a kernel over groups: programs whose operands are values, not numbered slots.
 
-use std::collections::{HashMap, HashSet};
-
 use hipdnn_schemas::{DataType, Graph, PointwiseMode, TensorUid};
+use rustc_hash::{FxHashMap, FxHashSet};
+use smallvec::SmallVec;
 
 use super::places::{along, index, same_places, stays_within};
 use super::{Chain, is_truth};
@@ -233,12 +233,12 @@ impl KernelBlocks {
         let kind =
             if once { Kind::PerGroup { keep: Vec::new(), stores: Vec::new() } } else { Kind::PerMember(Vec::new()) };
         let mut part = Block::new(kind);
-        let mut results: HashMap<TensorUid, usize> = HashMap::new();
+        let mut results: SmallVec<[(TensorUid, usize); 4]> = SmallVec::new();
         for node in chain.nodes() {
             let mut slots = Vec::new();
             for argument in &node.inputs {
-                slots.push(match results.get(&argument.tensor) {
-                    Some(slot) => *slot,
+                slots.push(match results.iter().find(|(uid, _)| *uid == argument.tensor) {
+                    Some((_, slot)) => *slot,
                     None => {
                         let at = along(argument, graph.tensor(argument.tensor).dims(), at);
                         self.fetch(graph, &mut part, argument.tensor, &at, 0.0)?
@@ -251,9 +251,10 @@ impl KernelBlocks {
             for op in &node.program {
                 slots.push(part.add(Value::Op(op.relocated(|slot| slots[slot]))));
             }
-            results.insert(node.output, *slots.last().expect("a formula starts from something"));
+            results.push((node.output, *slots.last().expect("a formula starts from something")));
         }
-        let store = Store { slot: results[&chain.output()], to: Operand::Tensor(chain.output()), at: at.clone() };
+        let slot = results.last().expect("a chain has a node").1;
+        let store = Store { slot, to: Operand::Tensor(chain.output()), at: at.clone() };
         part.stores_mut().expect("a chain is stored").push(store);
         self.parts.push(part);
         Some(())
@@ -316,17 +317,10 @@ impl KernelBlocks {
         Some(part.add(Value::Op(Op::pointwise(PointwiseMode::BinarySelect, &[value, pad_value, inside]))))
     }
 
-    /// Removes dead stores.
-    pub(super) fn keep_stores(&mut self, is_seen: impl Fn(Operand) -> bool) {
-        for stores in self.parts.iter_mut().filter_map(Block::stores_mut) {
-            stores.retain(|store| is_seen(store.to));
-        }
-    }
-
-    /// Converts back to a kernel without dead values; `None` if nothing is left.
-    pub(super) fn finish(&self) -> Option<GroupKernel> {
-        let needed = self.without_dead().joined();
-        let mut left: HashMap<(usize, usize), usize> = HashMap::new();
+    /// Converts back to a kernel without dead values, of the stores those that are seen; `None` if nothing is left.
+    pub(super) fn finish(&self, is_seen: impl Fn(Operand) -> bool) -> Option<GroupKernel> {
+        let needed = self.without_dead(is_seen).joined();
+        let mut left: FxHashMap<(usize, usize), usize> = FxHashMap::default();
         let mut passes = Vec::new();
         for (place, part) in needed.parts.iter().enumerate() {
             passes.push(part.pass(&left));
@@ -337,12 +331,13 @@ impl KernelBlocks {
         (!passes.is_empty()).then(|| GroupKernel { groups: self.groups.clone(), members: self.members.clone(), passes })
     }
 
-    /// Removes dead parts, folds and kept values.
-    fn without_dead(&self) -> KernelBlocks {
-        let mut wanted: HashSet<(usize, usize)> = HashSet::new();
-        let mut kept: Vec<(usize, Block)> = Vec::new();
+    /// Removes dead parts, stores, folds and kept values.
+    fn without_dead(&self, is_seen: impl Fn(Operand) -> bool) -> KernelBlocks {
+        let seen = |stores: &[Store]| stores.iter().filter(|store| is_seen(store.to)).cloned().collect::<Vec<_>>();
+        let mut wanted: FxHashSet<(usize, usize)> = FxHashSet::default();
+        let mut kept: Vec<(usize, Kind)> = Vec::new();
         // For each value that was left behind its new place among those of its part.
-        let mut places: HashMap<(usize, usize), usize> = HashMap::new();
+        let mut places: FxHashMap<(usize, usize), usize> = FxHashMap::default();
         for (number, part) in self.parts.iter().enumerate().rev() {
             let mut count = 0;
             let mut keeps = |value: usize| {
@@ -354,10 +349,10 @@ impl KernelBlocks {
                 is_wanted
             };
             let kind = match &part.kind {
-                Kind::PerMember(stores) => Kind::PerMember(stores.clone()),
+                Kind::PerMember(stores) => Kind::PerMember(seen(stores)),
                 Kind::PerGroup { keep, stores } => {
                     let keep = keep.iter().enumerate().filter(|(value, _)| keeps(*value)).map(|(_, slot)| *slot);
-                    Kind::PerGroup { keep: keep.collect(), stores: stores.clone() }
+                    Kind::PerGroup { keep: keep.collect(), stores: seen(stores) }
                 }
                 Kind::Reduce(folds) => {
                     let mut next = 0;
@@ -376,8 +371,7 @@ impl KernelBlocks {
                     Kind::Reduce(folds.iter().filter(is_wanted).cloned().collect())
                 }
             };
-            let part = Block { values: part.values.clone(), kind };
-            let roots = part.roots();
+            let roots = kind.roots();
             if roots.is_empty() {
                 continue;
             }
@@ -387,16 +381,16 @@ impl KernelBlocks {
                 _ => None,
             });
             wanted.extend(needs);
-            kept.push((number, part));
+            kept.push((number, kind));
         }
         kept.reverse();
-        let numbers: HashMap<usize, usize> = kept.iter().enumerate().map(|(new, (old, _))| (*old, new)).collect();
-        let parts = kept.iter().map(|(_, part)| {
-            let mut tidy = Block::new(part.kind.clone());
-            let moved = part.copy_into(&mut tidy, part.roots(), |tidy, from, value| {
+        let numbers: FxHashMap<usize, usize> = kept.iter().enumerate().map(|(new, (old, _))| (*old, new)).collect();
+        let parts = kept.into_iter().map(|(number, kind)| {
+            let mut tidy = Block::new(Kind::PerMember(Vec::new()));
+            let moved = self.parts[number].copy_into(&mut tidy, kind.roots(), |tidy, from, value| {
                 tidy.add(Value::Carried(numbers[&from], places[&(from, value)]))
             });
-            tidy.kind = part.kind.moved(|slot| moved[slot]);
+            tidy.kind = kind.moved(|slot| moved[slot]);
             tidy
         });
         KernelBlocks { groups: self.groups.clone(), members: self.members.clone(), parts: parts.collect() }
@@ -406,7 +400,7 @@ impl KernelBlocks {
     fn joined(self) -> KernelBlocks {
         let mut parts: Vec<Block> = Vec::new();
         // Where each value is that was left behind.
-        let mut places: HashMap<(usize, usize), (usize, usize)> = HashMap::new();
+        let mut places: FxHashMap<(usize, usize), (usize, usize)> = FxHashMap::default();
         for (number, part) in self.parts.iter().enumerate() {
             let joins = match (parts.last().map(|last| &last.kind), &part.kind) {
                 (Some(Kind::PerMember(_)), Kind::PerMember(_))
@@ -419,7 +413,7 @@ impl KernelBlocks {
                 Kind::PerGroup { .. } => Block::new(Kind::PerGroup { keep: Vec::new(), stores: Vec::new() }),
                 Kind::PerMember(_) => Block::new(Kind::PerMember(Vec::new())),
             });
-            let moved = part.copy_into(&mut whole, part.roots(), |whole, from, value| {
+            let moved = part.copy_into(&mut whole, part.kind.roots(), |whole, from, value| {
                 let (from, value) = places[&(from, value)];
                 match &whole.kind {
                     Kind::PerGroup { keep, .. } if from == target => keep[value],
@@ -469,18 +463,16 @@ impl Kind {
             _ => unreachable!("parts of one kind are joined"),
         }
     }
-}
 
-impl Block {
     /// Roots of liveness: values that are folded, kept or stored.
-    fn roots(&self) -> Vec<usize> {
-        match &self.kind {
+    fn roots(&self) -> SmallVec<[usize; 4]> {
+        match self {
             Kind::Reduce(folds) => {
                 let slots = folds.iter().flat_map(|fold| match fold.mode {
-                    ReduceOp::ArgMax { at } => vec![fold.slot, at],
-                    _ => vec![fold.slot],
+                    ReduceOp::ArgMax { at } => [Some(fold.slot), Some(at)],
+                    _ => [Some(fold.slot), None],
                 });
-                slots.collect()
+                slots.flatten().collect()
             }
             Kind::PerGroup { keep, stores } => {
                 keep.iter().copied().chain(stores.iter().map(|store| store.slot)).collect()
@@ -488,9 +480,11 @@ impl Block {
             Kind::PerMember(stores) => stores.iter().map(|store| store.slot).collect(),
         }
     }
+}
 
+impl Block {
     /// Converts back to a pass; `left` has the slots of the values that earlier parts leave behind, which come first.
-    fn pass(&self, left: &HashMap<(usize, usize), usize>) -> Pass {
+    fn pass(&self, left: &FxHashMap<(usize, usize), usize>) -> Pass {
         let inputs: Vec<Input> = self
             .values
             .iter()

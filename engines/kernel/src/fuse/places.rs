@@ -16,7 +16,7 @@ pub(super) fn along(argument: &Argument, dims: &[usize], at: &IndexMap) -> Index
 
 /// Loop index that an affine index equals, if it is one.
 pub(super) fn index(line: &AffineExpr, loops: &[usize]) -> Option<Input> {
-    let line = plain(line, loops);
+    let line = line.plain(loops);
     let mut steps = line.steps.iter().enumerate().filter(|(_, step)| **step != 0);
     match (line.offset, line.divisor, steps.next(), steps.next()) {
         (0, 1, None, _) => Some(Input::Literal(0.0)),
@@ -34,22 +34,16 @@ pub fn stays_within(line: &AffineExpr, loops: &[usize], extent: usize) -> bool {
     line.divisor == 1 && least >= 0 && most < extent as i128
 }
 
-/// Affine index without the steps of loops of extent 1.
-fn plain(line: &AffineExpr, loops: &[usize]) -> AffineExpr {
-    let steps = line.steps.iter().zip(loops).map(|(step, extent)| if *extent == 1 { 0 } else { *step }).collect();
-    AffineExpr { steps, ..*line }
-}
-
 /// True if two index maps are equal over the loops.
-pub(super) fn same_places(a: &IndexMap, b: &IndexMap, loops: &[usize]) -> bool {
-    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| plain(a, loops) == plain(b, loops))
+pub(super) fn same_places(a: &[AffineExpr], b: &[AffineExpr], loops: &[usize]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.plain(loops) == b.plain(loops))
 }
 
 /// True if the loops visit each element of a tensor exactly once.
-pub(super) fn is_whole(at: &IndexMap, dims: &[usize], loops: &[usize]) -> bool {
+pub(super) fn is_whole(at: &[AffineExpr], dims: &[usize], loops: &[usize]) -> bool {
     let mut free: Vec<bool> = loops.iter().map(|extent| *extent > 1).collect();
     let follows = at.iter().zip(dims).all(|(line, dim)| {
-        let line = plain(line, loops);
+        let line = line.plain(loops);
         let mut steps = line.steps.iter().enumerate().filter(|(_, step)| **step != 0);
         let is_loop = match (steps.next(), steps.next()) {
             (None, _) => *dim == 1,
@@ -82,7 +76,7 @@ mod tests {
             let argument = Argument { tensor: TensorUid(0), axes };
             let at = (0..rank).map(|axis| AffineExpr::along(rank, axis)).collect();
             let line = |of: &Option<usize>| of.map_or(AffineExpr::fixed(rank), |which| AffineExpr::along(rank, which));
-            assert_eq!(along(&argument, dims, &at), want.iter().map(line).collect::<Vec<_>>(), "{argument:?}");
+            assert_eq!(along(&argument, dims, &at), want.iter().map(line).collect::<IndexMap>(), "{argument:?}");
         }
     }
 }

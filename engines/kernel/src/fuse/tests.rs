@@ -180,7 +180,7 @@ fn chains_have_bounds() {
 
 /// Affine index of these steps.
 fn line(offset: i64, steps: &[i64], divisor: u64) -> AffineExpr {
-    AffineExpr { offset, steps: steps.to_vec(), divisor }
+    AffineExpr { offset, steps: steps.into(), divisor }
 }
 
 #[test]
@@ -228,7 +228,7 @@ fn indices_that_are_loops_are_known() {
         assert_eq!(places::index(&at, &loops), want, "{at:?} over {loops:?}");
     }
     let along = |which| line(0, &[i64::from(which == 0), i64::from(which == 1)], 1);
-    let same = |a: &[AffineExpr], b: &[AffineExpr], loops| places::same_places(&a.to_vec(), &b.to_vec(), loops);
+    let same = |a: &[AffineExpr], b: &[AffineExpr], loops| places::same_places(a, b, loops);
     assert!(same(&[along(0), along(1)], &[along(0), along(1)], &[4, 5]));
     assert!(!same(&[along(0), along(1)], &[along(1), along(0)], &[4, 5]));
     assert!(!same(&[along(0), along(1)], &[along(0)], &[4, 5]));
@@ -265,10 +265,10 @@ fn dead_values_leave_the_others_where_they_belong() {
     use crate::ir::group::{Pass, Store};
     let read = |uid| Input::Element {
         of: Operand::Tensor(TensorUid(uid)),
-        at: vec![line(0, &[1, 0], 1), line(0, &[0, 1], 1)],
+        at: [line(0, &[1, 0], 1), line(0, &[0, 1], 1)].into(),
         pad_value: 0.0,
     };
-    let store = |slot, to| Store { slot, to, at: vec![line(0, &[1, 0], 1), line(0, &[0, 0], 1)] };
+    let store = |slot, to| Store { slot, to, at: [line(0, &[1, 0], 1), line(0, &[0, 0], 1)].into() };
     let pair = |mode, a, b| Op::pointwise(mode, &[a, b]);
     use PointwiseMode::{Add, Div, Max, Min, Mul, Sub};
     let kernel = GroupKernel {
@@ -305,14 +305,12 @@ fn dead_values_leave_the_others_where_they_belong() {
                 stores: vec![Store {
                     slot: 12,
                     to: Operand::Tensor(TensorUid(3)),
-                    at: vec![line(0, &[1, 0], 1), line(0, &[0, 1], 1)],
+                    at: [line(0, &[1, 0], 1), line(0, &[0, 1], 1)].into(),
                 }],
             },
         ],
     };
-    let mut blocks = KernelBlocks::of(&kernel);
-    blocks.keep_stores(|to| to != Operand::Local(0));
-    let left = blocks.finish().expect("something is stored");
+    let left = KernelBlocks::of(&kernel).finish(|to| to != Operand::Local(0)).expect("something is stored");
     let Pass::Reduce { folds, .. } = &left.passes[0] else { panic!("{left:?}") };
     // The greatest goes with its place.
     assert_eq!(folds.iter().map(|fold| fold.mode.leaves()).collect::<Vec<_>>(), [2, 1], "{left:?}");
@@ -355,7 +353,7 @@ fn dead_values_leave_the_others_where_they_belong() {
             .filter(|to| to.tensor().is_none())
             .collect()
     };
-    assert_eq!(stored(&both.finish().unwrap()), [Operand::Local(0), Operand::Local(3)]);
+    assert_eq!(stored(&both.finish(|_| true).unwrap()), [Operand::Local(0), Operand::Local(3)]);
 }
 
 #[test]

@@ -7,9 +7,10 @@
 //! last of its fusion groups stood, so its other operands have been computed; it must be safe to move its fusion groups past those
 //! that stand between.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
-use hipdnn_schemas::{DataType, Graph, TensorUid};
+use hipdnn_schemas::{DataType, Graph, TensorUid, Uids};
+use smallvec::SmallVec;
 
 use super::blocks::{Block, KernelBlocks, Kind};
 use super::memory::{is_apart, overwrites};
@@ -41,7 +42,7 @@ const MAX_SPAN: usize = 128;
 
 /// Joins fusion groups vertically. The order stays topological: operands are computed before they are read.
 pub(super) fn join(graph: &Graph, fusion_groups: Vec<FusionGroup>) -> Vec<FusionGroup> {
-    let mut row = Row::new(fusion_groups);
+    let mut row = Row::new(graph, fusion_groups);
     for start in 0..row.fusion_groups.len() {
         if !matches!(row.fusion_groups[start], Some(FusionGroup::Groups(_))) || !Region::may_grow(graph, &row, start) {
             continue;
@@ -65,21 +66,29 @@ pub(super) fn join(graph: &Graph, fusion_groups: Vec<FusionGroup>) -> Vec<Fusion
 }
 
 /// Fusion groups in order, with the readers and producers of tensors.
-struct Row {
+struct Row<'a> {
+    graph: &'a Graph,
     fusion_groups: Vec<Option<FusionGroup>>,
     /// Inputs and outputs of each fusion group; none where it was replaced.
-    operands: Vec<[Vec<TensorUid>; 2]>,
-    readers: HashMap<TensorUid, Vec<usize>>,
-    producers: HashMap<TensorUid, usize>,
+    operands: Vec<[Uids; 2]>,
+    /// Readers and producers of tensors, in the order of the graph.
+    readers: Vec<SmallVec<[usize; 2]>>,
+    producers: Vec<Option<usize>>,
 }
 
-impl Row {
-    fn new(fusion_groups: Vec<FusionGroup>) -> Row {
-        let mut row =
-            Row { fusion_groups: Vec::new(), operands: Vec::new(), readers: HashMap::new(), producers: HashMap::new() };
+impl<'a> Row<'a> {
+    fn new(graph: &'a Graph, fusion_groups: Vec<FusionGroup>) -> Row<'a> {
+        let tensors = graph.tensors().len();
+        let mut row = Row {
+            graph,
+            fusion_groups: Vec::with_capacity(fusion_groups.len()),
+            operands: Vec::with_capacity(fusion_groups.len()),
+            readers: vec![SmallVec::new(); tensors],
+            producers: vec![None; tensors],
+        };
         for (place, fusion_group) in fusion_groups.into_iter().enumerate() {
             row.fusion_groups.push(None);
-            row.operands.push([Vec::new(), Vec::new()]);
+            row.operands.push([Uids::new(), Uids::new()]);
             row.put(place, fusion_group);
         }
         row
@@ -88,9 +97,11 @@ impl Row {
     fn put(&mut self, place: usize, fusion_group: FusionGroup) {
         let (inputs, outputs) = (fusion_group.inputs(), fusion_group.outputs());
         for uid in &inputs {
-            self.readers.entry(*uid).or_default().push(place);
+            self.readers[self.graph.position(*uid)].push(place);
         }
-        self.producers.extend(outputs.iter().map(|uid| (*uid, place)));
+        for uid in &outputs {
+            self.producers[self.graph.position(*uid)] = Some(place);
+        }
         self.operands[place] = [inputs, outputs];
         self.fusion_groups[place] = Some(fusion_group);
     }
@@ -101,18 +112,18 @@ impl Row {
             self.fusion_groups[*place] = None;
             let [inputs, _] = std::mem::take(&mut self.operands[*place]);
             for uid in inputs {
-                self.readers.entry(uid).or_default().retain(|reader| reader != place);
+                self.readers[self.graph.position(uid)].retain(|reader| *reader != *place);
             }
         }
         self.put(*places.iter().max().expect("something is replaced"), fusion_group);
     }
 
     fn readers(&self, uid: TensorUid) -> &[usize] {
-        self.readers.get(&uid).map_or(&[], Vec::as_slice)
+        &self.readers[self.graph.position(uid)]
     }
 
     fn producer(&self, uid: TensorUid) -> Option<(usize, &FusionGroup)> {
-        let place = *self.producers.get(&uid)?;
+        let place = self.producers[self.graph.position(uid)]?;
         Some((place, self.fusion_groups[place].as_ref()?))
     }
 }
@@ -121,7 +132,7 @@ impl Row {
 #[derive(Clone)]
 struct Region<'a> {
     graph: &'a Graph,
-    row: &'a Row,
+    row: &'a Row<'a>,
     /// Indices of the fusion groups, the first work first.
     joined: Vec<usize>,
     /// Results of the producer chains that are fused into it.
@@ -136,7 +147,7 @@ struct Region<'a> {
 
 impl<'a> Region<'a> {
     /// True if a region that begins there may become larger: a chain lies before its work, or a chain or work reads a result.
-    fn may_grow(graph: &Graph, row: &Row, start: usize) -> bool {
+    fn may_grow(graph: &Graph, row: &Row<'_>, start: usize) -> bool {
         let joins = |place: &usize| {
             let fusion_group = row.fusion_groups[*place].as_ref();
             matches!(fusion_group, Some(FusionGroup::Chain(_) | FusionGroup::Groups(_)))
@@ -148,7 +159,7 @@ impl<'a> Region<'a> {
         inputs.iter().any(is_chain) || outputs.iter().flat_map(|uid| row.readers(*uid)).any(joins)
     }
 
-    fn grown(graph: &'a Graph, row: &'a Row, start: usize, kept: &'a HashSet<TensorUid>) -> Region<'a> {
+    fn grown(graph: &'a Graph, row: &'a Row<'a>, start: usize, kept: &'a HashSet<TensorUid>) -> Region<'a> {
         let Some(FusionGroup::Groups(groups)) = &row.fusion_groups[start] else {
             unreachable!("regions begin with works over groups")
         };
@@ -170,7 +181,8 @@ impl<'a> Region<'a> {
 
     /// First fusion group after that place that reads a result of the region.
     fn next_reader(&self, place: usize) -> Option<usize> {
-        let readers = self.outputs().into_iter().flat_map(|uid| self.row.readers(uid));
+        let outputs = self.joined.iter().flat_map(|place| &self.row.operands[*place][1]);
+        let readers = outputs.flat_map(|uid| self.row.readers(*uid));
         readers.copied().filter(|reader| *reader > place).min()
     }
 
@@ -340,11 +352,6 @@ impl<'a> Region<'a> {
         Some(chains)
     }
 
-    /// Results of its fusion groups.
-    fn outputs(&self) -> HashSet<TensorUid> {
-        self.joined.iter().flat_map(|place| &self.row.operands[*place][1]).copied().collect()
-    }
-
     /// True if a result is needed in memory: it is not virtual, or has a reader outside of the region, or one of the
     /// region's kernels reads it from memory.
     fn is_seen(&self, uid: TensorUid) -> bool {
@@ -357,7 +364,7 @@ impl<'a> Region<'a> {
     }
 
     fn kernels(&self) -> Vec<GroupKernel> {
-        finish(self.drafts.clone(), |uid| self.is_seen(uid))
+        finish(&self.drafts, |uid| self.is_seen(uid))
     }
 
     /// True if the kernels can stand where the last of the fusion groups stood, and are within the limits.

@@ -3,7 +3,10 @@
 //!
 //! A node becomes one kernel or several, with memory of its own between them.
 
-use hipdnn_schemas::{DataType, TensorUid};
+use std::sync::Arc;
+
+use hipdnn_schemas::{DataType, TensorUid, Uids};
+use smallvec::{SmallVec, smallvec};
 
 use crate::emit::Op;
 use crate::emit::grouped::{Fold, ReduceOp};
@@ -25,7 +28,7 @@ pub struct GroupWork {
 
 impl GroupWork {
     /// Input tensors of the graph without duplicates, in the order in which they are read.
-    pub fn inputs(&self) -> Vec<TensorUid> {
+    pub fn inputs(&self) -> Uids {
         let inputs = self.passes().flat_map(Pass::inputs).filter_map(|input| match input {
             Input::Element { of, .. } => of.tensor(),
             _ => None,
@@ -34,7 +37,7 @@ impl GroupWork {
     }
 
     /// Output tensors of the graph without duplicates, in the order in which they are written.
-    pub fn outputs(&self) -> Vec<TensorUid> {
+    pub fn outputs(&self) -> Uids {
         each_once(self.passes().flat_map(Pass::stores).filter_map(|store| store.to.tensor()))
     }
 
@@ -43,8 +46,8 @@ impl GroupWork {
     }
 }
 
-fn each_once(tensors: impl Iterator<Item = TensorUid>) -> Vec<TensorUid> {
-    let mut list = Vec::new();
+fn each_once(tensors: impl Iterator<Item = TensorUid>) -> Uids {
+    let mut list = Uids::new();
     for tensor in tensors {
         if !list.contains(&tensor) {
             list.push(tensor);
@@ -175,8 +178,8 @@ pub enum Operand {
     Local(usize),
 }
 
-/// Index map: an affine index for each dimension of a tensor.
-pub type IndexMap = Vec<AffineExpr>;
+/// Index map: an affine index for each dimension of a tensor. Kernels that fusion makes share those of the nodes.
+pub type IndexMap = Arc<[AffineExpr]>;
 
 /// Affine index along a dimension: `(offset + Σ index of a loop · step) / divisor`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -184,7 +187,7 @@ pub struct AffineExpr {
     /// Offset before the division.
     pub offset: i64,
     /// Step of each loop: first those of the groups, then those of the members.
-    pub steps: Vec<i64>,
+    pub steps: SmallVec<[i64; 6]>,
     /// Divisor, at least 1; a remainder means out of bounds.
     pub divisor: u64,
 }
@@ -192,7 +195,7 @@ pub struct AffineExpr {
 impl AffineExpr {
     /// Index that is always 0, in a nest of that many loops.
     pub fn fixed(loops: usize) -> AffineExpr {
-        AffineExpr { offset: 0, steps: vec![0; loops], divisor: 1 }
+        AffineExpr { offset: 0, steps: smallvec![0; loops], divisor: 1 }
     }
 
     /// Index of one loop in a nest of that many.
@@ -200,6 +203,12 @@ impl AffineExpr {
         let mut line = AffineExpr::fixed(loops);
         line.steps[which] = 1;
         line
+    }
+
+    /// The index without the steps of loops of extent 1: equal ones are at equal places.
+    pub fn plain(&self, loops: &[usize]) -> AffineExpr {
+        let steps = self.steps.iter().zip(loops).map(|(step, extent)| if *extent == 1 { 0 } else { *step }).collect();
+        AffineExpr { steps, ..*self }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Operations of nodes.
 
 use hipdnn_engine_core::ops::convolution::Direction;
-use hipdnn_schemas::{Convolution as Geometry, TensorUid};
+use hipdnn_schemas::{Convolution as Geometry, TensorUid, Uids};
 
 use super::elementwise::ElementwiseOp;
 use super::group::GroupWork;
@@ -26,9 +26,9 @@ pub struct Opaque {
     /// Index of the node in the graph.
     pub node: usize,
     /// Operand tensors.
-    pub inputs: Vec<TensorUid>,
+    pub inputs: Uids,
     /// Result tensors.
-    pub outputs: Vec<TensorUid>,
+    pub outputs: Uids,
     /// True if the back end may have chains behind it in one kernel with it: then none is recomputed where it is read.
     pub has_epilogue: bool,
 }

@@ -22,7 +22,7 @@ impl Legalizer<'_> {
             false => Layout::ChannelsFirst.strides(output.dims()),
         };
         let data_type = self.type_for_convolutions(chain).unwrap_or(output.data_type());
-        let view = View { data_type, strides, offset: 0 };
+        let view = View { data_type, strides: strides.to_vec(), offset: 0 };
         let stored = Stored { value: self.temporary(output.elements(), data_type), view };
         self.stored.insert(output.uid(), stored);
     }

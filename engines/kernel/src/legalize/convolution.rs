@@ -252,7 +252,7 @@ impl Legalizer<'_> {
             }
         };
         let value = self.temporary(form.dims.iter().product(), data_type);
-        let view = View { data_type, strides: layout.strides(&form.dims), offset: 0 };
+        let view = View { data_type, strides: layout.strides(&form.dims).to_vec(), offset: 0 };
         let purpose = format!("{} tensor {uid} for node {}", form.purpose(), work.node);
         let copy = KernelDispatch::copy(purpose, form.dims.clone(), from, Stored { value, view });
         self.legalized.dispatches.push(Dispatch::Kernel(copy));
@@ -277,7 +277,7 @@ impl Legalizer<'_> {
         let uid = work.output();
         let tensor = self.graph.tensor(uid);
         let form = self.form(work, Role::result(work.direction), data_type, layout);
-        let mut inner = View { data_type, strides: layout.strides(&form.dims), offset: 0 };
+        let mut inner = View { data_type, strides: layout.strides(&form.dims).to_vec(), offset: 0 };
         inner.offset = form.before.iter().zip(&inner.strides).map(|(before, stride)| *before as i64 * stride).sum();
         if form.flipped {
             flip(&mut inner, &form.inner);

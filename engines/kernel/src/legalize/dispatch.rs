@@ -1,6 +1,6 @@
 //! Dispatches and their operands.
 
-use hipdnn_schemas::{DataType, TensorUid};
+use hipdnn_schemas::{DataType, Extents, TensorUid};
 
 use super::Stored;
 use crate::convolution::ConvolutionProblem;
@@ -149,8 +149,8 @@ pub enum Layout {
 
 impl Layout {
     /// Strides of a packed tensor.
-    pub(super) fn strides(self, dims: &[usize]) -> Vec<i64> {
-        let dims: Vec<i64> = dims.iter().map(|extent| *extent as i64).collect();
+    pub(super) fn strides(self, dims: &[usize]) -> Extents {
+        let dims: Extents = dims.iter().map(|extent| *extent as i64).collect();
         match self {
             Layout::ChannelsFirst => hipdnn_schemas::packed_strides(&dims),
             Layout::ChannelsLast => hipdnn_schemas::channels_last_strides(&dims),

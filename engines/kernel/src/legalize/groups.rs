@@ -43,7 +43,7 @@ impl Legalizer<'_> {
     fn packed(&mut self, dims: &[usize], data_type: DataType, last: bool) -> Stored {
         let layout = if last { Layout::ChannelsLast } else { Layout::ChannelsFirst };
         let value = self.temporary(dims.iter().product(), data_type);
-        Stored { value, view: View { data_type, strides: layout.strides(dims), offset: 0 } }
+        Stored { value, view: View { data_type, strides: layout.strides(dims).to_vec(), offset: 0 } }
     }
 
     /// Allocates a virtual result, packed: channels last if the first image among its work's operands is, else if the
@@ -252,7 +252,7 @@ pub(super) fn access(view: &View, dims: &[usize], at: &[AffineExpr], loops: &[us
         } else {
             access.bounds.push(Bound {
                 offset: line.offset,
-                steps: line.steps.clone(),
+                steps: line.steps.to_vec(),
                 divisor: line.divisor,
                 extent: *extent as u64,
                 stride: *stride,

@@ -121,7 +121,7 @@ impl Body {
 
     /// Adds the only element of a tensor of that rank as an input.
     pub(super) fn only(&mut self, uid: TensorUid, rank: usize, loops: usize) -> Value {
-        self.element(Operand::Tensor(uid), vec![AffineExpr::fixed(loops); rank])
+        self.element(Operand::Tensor(uid), vec![AffineExpr::fixed(loops); rank].into())
     }
 
     /// Adds a constant of the definition.

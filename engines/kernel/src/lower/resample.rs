@@ -242,20 +242,24 @@ impl Shape {
 
     /// Indices of the spatial dimensions, affine in the loops of the place and of the tap; `line` gives (offset, step
     /// of the place, step of the tap, divisor).
-    fn lines(&self, line: impl Fn(usize) -> (i64, i64, i64, u64)) -> IndexMap {
+    fn lines(&self, line: impl Fn(usize) -> (i64, i64, i64, u64)) -> impl Iterator<Item = AffineExpr> {
         let spatial = self.window.len();
-        let lines = (0..spatial).map(|axis| {
+        (0..spatial).map(move |axis| {
             let (offset, place, tap, divisor) = line(axis);
             let mut line = AffineExpr { offset, divisor, ..AffineExpr::fixed(self.loops()) };
             line.steps[2 + axis] = place;
             line.steps[2 + spatial + axis] = tap;
             line
-        });
-        lines.collect()
+        })
+    }
+
+    /// Indices of the batch and of the channels.
+    fn plane(&self) -> impl Iterator<Item = AffineExpr> {
+        (0..2).map(|which| AffineExpr::along(self.loops(), which))
     }
 
     /// In pooling: indices in the image of a window's tap.
-    fn taps(&self) -> IndexMap {
+    fn taps(&self) -> impl Iterator<Item = AffineExpr> {
         self.lines(|axis| (-self.padding[axis], self.stride_between(axis), 1, 1))
     }
 
@@ -273,18 +277,17 @@ impl Shape {
     /// In the gradient: index map of a candidate window, which contains the place if it is in bounds, and if
     /// [`Shape::has_place`].
     fn window_of_place(&self) -> IndexMap {
-        let mut at: IndexMap = (0..2).map(|which| AffineExpr::along(self.loops(), which)).collect();
-        at.extend(self.lines(|axis| match self.counts_windows(axis) {
+        let windows = self.lines(|axis| match self.counts_windows(axis) {
             true => (0, 0, 1, 1),
             false => (self.padding[axis], 1, -1, self.stride[axis].unsigned_abs()),
-        }));
-        at
+        });
+        self.plane().chain(windows).collect()
     }
 
     /// In the gradient: predicate of a window that contains the place; `None` where every window in bounds does.
     fn has_place(&self, body: &mut Body) -> Option<Value> {
         let counted: Vec<usize> = (0..self.window.len()).filter(|axis| self.counts_windows(*axis)).collect();
-        let tap = self.lines(|axis| (self.padding[axis], 1, -self.stride_between(axis), 1));
+        let tap: IndexMap = self.lines(|axis| (self.padding[axis], 1, -self.stride_between(axis), 1)).collect();
         let at: IndexMap = counted.iter().map(|axis| tap[*axis].clone()).collect();
         let dims: Vec<usize> = counted.iter().map(|axis| self.window[*axis]).collect();
         (!counted.is_empty()).then(|| body.input(Input::InBounds { dims, at }))
@@ -297,14 +300,13 @@ impl Shape {
 
     /// In pooling: element of the image at a tap, `pad_value` beyond the image.
     fn tap(&self, body: &mut Body, pooling: &Pooling<'_>, pad_value: f64) -> Value {
-        let mut at: IndexMap = (0..2).map(|which| AffineExpr::along(self.loops(), which)).collect();
-        at.extend(self.taps());
+        let at = self.plane().chain(self.taps()).collect();
         body.input(Input::Element { of: Operand::Tensor(pooling.large), at, pad_value })
     }
 
     /// In pooling: predicate of a tap in the image.
     fn is_inside(&self, body: &mut Body) -> Value {
-        body.input(Input::InBounds { dims: self.input.clone(), at: self.taps() })
+        body.input(Input::InBounds { dims: self.input.clone(), at: self.taps().collect() })
     }
 
     /// True if a window along that dimension may leave the image.

@@ -8,6 +8,7 @@
 use std::ops::Range;
 
 use hipdnn_schemas::{DataType, PointwiseMode};
+use smallvec::{SmallVec, smallvec};
 
 use super::build::{Body, Combine, Kernel, Value};
 use super::statistics::{Pair, PairOfParts, Part, Pivot, Reference};
@@ -136,7 +137,7 @@ impl LoopMap {
     }
 
     fn line(&self, line: &AffineExpr) -> AffineExpr {
-        let mut steps = vec![0; self.loops];
+        let mut steps: SmallVec<_> = smallvec![0; self.loops];
         for (terms, step) in self.terms.iter().zip(&line.steps) {
             for (which, factor) in terms {
                 steps[*which] += step * factor;
@@ -522,7 +523,7 @@ impl Splitter<'_> {
             let Some((extent, index)) = &self.parts.hangs_over else {
                 return folds.iter().map(|fold| combine(fold, |slot| slots[slot])).collect();
             };
-            let inside = body.input(Input::InBounds { dims: vec![*extent], at: vec![index.clone()] });
+            let inside = body.input(Input::InBounds { dims: vec![*extent], at: [index.clone()].into() });
             let within = |fold: &Fold| {
                 let neutral = body.literal(neutral(&fold.mode));
                 let value = body.select(inside, slots[fold.slot], neutral);

@@ -142,11 +142,7 @@ impl Program<'_> {
     fn input(&self, slot: usize) -> Input {
         let mut input = self.pass.inputs()[slot - self.left].clone();
         if let Input::Element { at, .. } | Input::InBounds { at, .. } = &mut input {
-            for (step, _) in
-                at.iter_mut().flat_map(|line| line.steps.iter_mut().zip(&self.loops)).filter(|(_, e)| **e == 1)
-            {
-                *step = 0;
-            }
+            *at = at.iter().map(|line| line.plain(&self.loops)).collect();
         }
         input
     }

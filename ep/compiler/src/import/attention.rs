@@ -46,7 +46,8 @@ impl Importer<'_> {
     fn grouped(&mut self, x: ValueId, groups: i64) -> ValueId {
         let mut dims = self.dims(x);
         let count = dims[1] / groups;
-        dims.splice(1..2, [groups, count]);
+        dims[1] = groups;
+        dims.insert(2, count);
         self.reshape(x, &dims)
     }
 
@@ -278,7 +279,8 @@ fn attention(n: &mut Importer<'_>) -> Result<(), Declined> {
             dims.insert(0, 1);
         }
         let split = if dims[1] == heads && heads > 1 { [groups, heads / groups] } else { [dims[1], 1] };
-        dims.splice(1..2, split);
+        dims[1] = split[0];
+        dims.insert(2, split[1]);
         let mask = n.reshape(mask, &dims);
         let bias = n.bias(mask, data_type)?;
         weights = n.binary(PointwiseMode::Add, weights, bias)?;
@@ -296,7 +298,7 @@ fn attention(n: &mut Importer<'_>) -> Result<(), Declined> {
     }
     if n.has_input(6) {
         let lengths = n.input(6)?;
-        if n.data_type(lengths) != DataType::Int64 || n.dims(lengths) != [batch] {
+        if n.data_type(lengths) != DataType::Int64 || *n.dims(lengths) != [batch] {
             return declined(format!("expected {batch} lengths, got extents {:?}", n.dims(lengths)));
         }
         let lengths = n.reshape(lengths, &[batch, 1, 1, 1, 1]);
@@ -344,7 +346,7 @@ fn rotary_embedding(n: &mut Importer<'_>) -> Result<(), Declined> {
         let table = n.float_input(index + 1)?;
         let table = if n.has_input(3) {
             let places = n.input(3)?;
-            if n.rank(table) != 2 || n.dims(places) != [batch, rows] {
+            if n.rank(table) != 2 || *n.dims(places) != [batch, rows] {
                 let (table, places) = (n.dims(table), n.dims(places));
                 return declined(format!(
                     "expected a table of 2 dimensions and positions of {:?}, got extents {table:?} and {places:?}",

@@ -56,7 +56,7 @@ fn loss(n: &mut Importer<'_>, x: ValueId) -> Result<ValueId, Declined> {
     let mut weights = None;
     if n.has_input(2) {
         let weight = n.float_input(2)?;
-        if n.dims(weight) != [dims[1]] {
+        if *n.dims(weight) != [dims[1]] {
             return declined(format!("expected {} weights, got extents {:?}", dims[1], n.dims(weight)));
         }
         let mut row = vec![1; rank];

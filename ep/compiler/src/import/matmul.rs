@@ -1,6 +1,6 @@
 //! Matrix products.
 
-use hipdnn_schemas::{Convolution, ConvolutionFwd, Matmul, Operation, PointwiseMode};
+use hipdnn_schemas::{Convolution, ConvolutionFwd, Extents, Matmul, Operation, PointwiseMode};
 
 use super::{Declined, Importer, OnGpu, Operator, broadcast, declined, microsoft, sums};
 use crate::ir::ValueId;
@@ -20,7 +20,7 @@ impl Importer<'_> {
     }
 
     /// `a · b` as engines give it, and the extents that it is to be reshaped to.
-    fn product_in_form(&mut self, a: ValueId, b: ValueId) -> Result<(ValueId, Vec<i64>), Declined> {
+    fn product_in_form(&mut self, a: ValueId, b: ValueId) -> Result<(ValueId, Extents), Declined> {
         let (a, b) = (self.apart(a), self.apart(b));
         let rank = self.rank(a).max(self.rank(b));
         let (a, b) = (self.ranked(a, rank), self.ranked(b, rank));
@@ -158,7 +158,7 @@ fn gemm(n: &mut Importer<'_>) -> Result<(), Declined> {
             c = n.with_number(PointwiseMode::Mul, c, beta)?;
         }
         let own = n.dims(c);
-        if own.len() > 2 || broadcast(&own, &dims).as_ref() != Ok(&dims) {
+        if own.len() > 2 || !broadcast(&own, &dims).is_ok_and(|both| *both == *dims) {
             return declined(format!("expected a C that broadcasts to {dims:?}, got {own:?}"));
         }
         let c = n.ranked(c, 2);
@@ -166,7 +166,7 @@ fn gemm(n: &mut Importer<'_>) -> Result<(), Declined> {
         let c = match form.len() {
             2 => c,
             // Each row is an image, or each column a pixel.
-            _ if form[2..] == [1, 1] && form[..2] == dims => n.reshape(c, &[rows, columns, 1, 1]),
+            _ if form[2..] == [1, 1] && form[..2] == *dims => n.reshape(c, &[rows, columns, 1, 1]),
             _ => n.reshape(c, &[1, rows, 1, columns]),
         };
         y = n.binary(PointwiseMode::Add, y, c)?;

@@ -25,8 +25,10 @@ mod tests;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, LazyLock};
 
-use hipdnn_schemas::{DataType, Operation, Pointwise, PointwiseMode, TensorValue};
+use hipdnn_schemas::{DataType, Extents, Operation, Pointwise, PointwiseMode, TensorValue};
 use hipdnn_sdk_bindings::ort::ElementType;
+use rustc_hash::FxHashMap;
+use smallvec::{SmallVec, smallvec};
 
 use crate::ir::{Function, Op, Source, ValueId};
 use crate::model::{Attribute, Extent, Model, Node, ValueIndex};
@@ -133,7 +135,7 @@ pub fn operators() -> impl Iterator<Item = &'static Operator> {
 
 /// The row of a node's operator.
 pub fn operator(node: &Node) -> Option<&'static Operator> {
-    static ROWS: LazyLock<HashMap<(&str, &str), &Operator>> =
+    static ROWS: LazyLock<FxHashMap<(&str, &str), &Operator>> =
         LazyLock::new(|| operators().map(|row| ((row.domain, row.name), row)).collect());
     ROWS.get(&(node.domain.as_str(), node.op_type.as_str())).copied()
 }
@@ -150,7 +152,7 @@ enum Bound {
 pub struct Importer<'m> {
     model: &'m Model,
     function: Function,
-    bound: HashMap<ValueIndex, Bound>,
+    bound: FxHashMap<ValueIndex, Bound>,
     /// The node in work.
     current: usize,
     /// True if results have the extents that the model declares. In runs ONNX Runtime's own may have others.
@@ -190,7 +192,7 @@ impl<'m> Importer<'m> {
     /// An importer whose function has the model's name and no inputs yet.
     pub fn new(model: &'m Model) -> Importer<'m> {
         let function = Function { name: model.name.clone(), ..Function::default() };
-        Importer { model, function, bound: HashMap::new(), current: 0, declared: true }
+        Importer { model, function, bound: FxHashMap::default(), current: 0, declared: true }
     }
 
     /// An importer that goes by the extents of a run, whatever is declared.
@@ -250,7 +252,7 @@ impl<'m> Importer<'m> {
         let value = &self.model.values[output];
         let (found, dims) = match self.bound.get(&output) {
             Some(Bound::Tensor(id)) => (self.data_type(*id), self.dims(*id)),
-            Some(Bound::Folded(folded)) => (folded.data_type, folded.dims.clone()),
+            Some(Bound::Folded(folded)) => (folded.data_type, folded.dims.as_slice().into()),
             None => return declined(format!("its output {} is not computed", value.name)),
         };
         if let Some(element) = value.element
@@ -277,7 +279,7 @@ impl<'m> Importer<'m> {
     /// Extents and type that a bound value has.
     pub fn bound_dims(&self, value: ValueIndex) -> Option<Vec<i64>> {
         Some(match self.bound.get(&value)? {
-            Bound::Tensor(id) => self.function.value(*id).dims.clone(),
+            Bound::Tensor(id) => self.function.value(*id).dims.to_vec(),
             Bound::Folded(folded) => folded.dims.clone(),
         })
     }
@@ -351,6 +353,17 @@ impl<'m> Importer<'m> {
             return Ok(id);
         }
         declined(format!("its input {index} is of another type: expected numbers, got {data_type}"))
+    }
+
+    /// True if input `index` is one number that may be known when the program is built.
+    fn is_single(&self, index: usize) -> Result<bool, Declined> {
+        let value = self.input_index(index)?;
+        let dims = match (self.bound.get(&value), &self.model.values[value].constant) {
+            (Some(Bound::Folded(folded)), _) => &folded.dims,
+            (_, Some(constant)) => &constant.dims,
+            _ => return Ok(false),
+        };
+        Ok(dims.iter().product::<i64>() == 1)
     }
 
     /// Content of input `index`, if it is known when the program is built.
@@ -439,7 +452,7 @@ impl<'m> Importer<'m> {
 
     // Values.
 
-    fn dims(&self, id: ValueId) -> Vec<i64> {
+    fn dims(&self, id: ValueId) -> Extents {
         self.function.value(id).dims.clone()
     }
 
@@ -505,7 +518,7 @@ impl<'m> Importer<'m> {
 
     /// The type to compute an operation in: whole numbers among themselves, `f64` where anything is, else `f32`.
     fn compute_type(&self, operation: &Operation) -> Result<DataType, Declined> {
-        let mut types = Vec::new();
+        let mut types: SmallVec<[DataType; 8]> = SmallVec::new();
         for operand in operation.inputs() {
             let operand = self.function.value(ValueId::of(operand));
             if operand.elements() == 0 {
@@ -585,7 +598,10 @@ impl<'m> Importer<'m> {
     /// The value with dimensions of extent 1 in front, so that there are `rank`.
     fn ranked(&mut self, id: ValueId, rank: usize) -> ValueId {
         let dims = self.dims(id);
-        let mut ranked = vec![1; rank - dims.len()];
+        if dims.len() == rank {
+            return id;
+        }
+        let mut ranked: Extents = smallvec![1; rank - dims.len()];
         ranked.extend(dims);
         self.reshape(id, &ranked)
     }
@@ -601,15 +617,22 @@ impl<'m> Importer<'m> {
 
     /// Input `index` as a scalar fixed in the graph, if its content is one known number; as a tensor otherwise.
     fn operand(&mut self, index: usize) -> Result<ValueId, Declined> {
-        if let Some(folded) = self.folded(index)?
+        self.typed_operand(index).map(|(id, _)| id)
+    }
+
+    /// As [`Importer::operand`], with the type that it has in the model.
+    fn typed_operand(&mut self, index: usize) -> Result<(ValueId, DataType), Declined> {
+        if self.is_single(index)?
+            && let Some(folded) = self.folded(index)?
             && (is_float(folded.data_type) || is_whole(folded.data_type))
             && let [number] = folded.floats()[..]
             // f64 does not hold every whole number of 64 bits.
             && number.abs() < 9e15
         {
-            return Ok(self.number(number, folded.data_type, folded.dims.len()));
+            return Ok((self.number(number, folded.data_type, folded.dims.len()), folded.data_type));
         }
-        self.input(index)
+        let id = self.input(index)?;
+        Ok((id, self.data_type(id)))
     }
 
     /// Inputs as [`Importer::operand`] gives them, the first one as a tensor if all would be scalars; all of one type.
@@ -621,11 +644,8 @@ impl<'m> Importer<'m> {
         let mut ids = [ValueId(0); COUNT];
         let mut data_type = None;
         for (id, index) in ids.iter_mut().zip(indices) {
-            *id = self.operand(index)?;
-            let own = match self.folded(index)? {
-                Some(folded) => folded.data_type,
-                None => self.data_type(*id),
-            };
+            let own;
+            (*id, own) = self.typed_operand(index)?;
             if !accepts(own) {
                 return declined(format!("its input {index} is of type {own}, which the operator is not imported for"));
             }
@@ -662,7 +682,7 @@ impl<'m> Importer<'m> {
 }
 
 /// The extents that two broadcast to.
-fn broadcast(a: &[i64], b: &[i64]) -> Result<Vec<i64>, Declined> {
+fn broadcast(a: &[i64], b: &[i64]) -> Result<Extents, Declined> {
     let rank = a.len().max(b.len());
     let extent = |dims: &[i64], axis: usize| (axis + dims.len()).checked_sub(rank).map_or(1, |own| dims[own]);
     (0..rank)

@@ -20,7 +20,7 @@ impl Importer<'_> {
         }
         let axis = self.axis(self.int("axis", 1), dims.len())?;
         if block == 0 {
-            if shape != [dims[axis]] {
+            if *shape != [dims[axis]] {
                 return declined(format!("expected {} parameters, got extents {shape:?}", dims[axis]));
             }
             let mut row = vec![1; dims.len()];
@@ -29,7 +29,7 @@ impl Importer<'_> {
         }
         let mut blocks = dims.to_vec();
         blocks[axis] = if block > 0 { dims[axis] / block } else { 0 };
-        if block < 0 || shape != blocks || blocks[axis] * block != dims[axis] || dims.len() + 1 > super::MAX_RANK {
+        if block < 0 || *shape != *blocks || blocks[axis] * block != dims[axis] || dims.len() + 1 > super::MAX_RANK {
             return declined(format!("expected blocks of {block} for parameters of {shape:?}, got {dims:?}"));
         }
         // Each one repeated for its block.

@@ -1,6 +1,6 @@
 //! Reductions, and softmax, which is made of them.
 
-use hipdnn_schemas::{Operation, PointwiseMode, Reduction, ReductionMode};
+use hipdnn_schemas::{Extents, Operation, PointwiseMode, Reduction, ReductionMode};
 
 use super::{Declined, Importer, Operator, declined, sums};
 use crate::ir::ValueId;
@@ -93,7 +93,7 @@ fn reduction(
         axes = if n.int("noop_with_empty_axes", 0) != 0 { Vec::new() } else { (0..dims.len()).collect() };
     }
     let y = function(n, x, &axes)?;
-    let result: Vec<i64> = if n.int("keepdims", 1) != 0 {
+    let result: Extents = if n.int("keepdims", 1) != 0 {
         n.dims(y)
     } else {
         dims.iter().enumerate().filter(|(axis, _)| !axes.contains(axis)).map(|(_, extent)| *extent).collect()

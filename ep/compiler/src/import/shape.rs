@@ -60,7 +60,7 @@ impl Importer<'_> {
                     .into_iter()
                     .map(|at| if predicate_values[at[0]] != 0 { a_ints[at[1]] } else { b_ints[at[2]] })
                     .collect();
-                Folded::whole(a.data_type, dims, values)
+                Folded::whole(a.data_type, dims.into_vec(), values)
             }
             (operator, [a, b]) => match self.fold_binary(operator, a, b)? {
                 Some(folded) => folded,
@@ -98,7 +98,7 @@ impl Importer<'_> {
             let places = broadcast_places(&dims, &[&a.dims, &b.dims])?;
             let values: Option<Vec<i64>> = places.into_iter().map(|at| function(left[at[0]], right[at[1]])).collect();
             let Some(values) = values else { return declined("shape arithmetic overflows or divides by zero") };
-            return Ok(Some(Folded::whole(to, dims, values)));
+            return Ok(Some(Folded::whole(to, dims.into_vec(), values)));
         }
         let function: fn(f64, f64) -> f64 = match operator {
             "Add" => |a, b| a + b,
@@ -111,7 +111,7 @@ impl Importer<'_> {
         let dims = broadcast(&a.dims, &b.dims)?;
         let places = broadcast_places(&dims, &[&a.dims, &b.dims])?;
         let values = places.into_iter().map(|at| function(left[at[0]], right[at[1]])).collect();
-        Ok(Some(Folded::real(a.data_type, dims, values).cast(a.data_type)))
+        Ok(Some(Folded::real(a.data_type, dims.into_vec(), values).cast(a.data_type)))
     }
 }
 

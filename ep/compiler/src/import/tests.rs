@@ -189,7 +189,7 @@ fn nodes_become_operations() {
             found.pop();
         }
         assert_eq!(found, operations, "{operator}");
-        assert_eq!(function.value(function.outputs[0]).dims, dims, "{operator}");
+        assert_eq!(*function.value(function.outputs[0]).dims, *dims, "{operator}");
     }
 }
 

@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 
 use super::{Linked, Step, text};
-use crate::outline;
 
 /// The executables of a program.
 pub(super) struct Executables<'a> {
@@ -19,7 +18,7 @@ impl<'a> Executables<'a> {
         let mut executables = Executables { distinct: Vec::new(), numbers: Vec::new() };
         for step in &linked.steps {
             let next = executables.distinct.len();
-            let number = *known.entry((outline::nameless(step.graph).to_bytes(), step.engine)).or_insert(next);
+            let number = *known.entry((step.graph.to_bytes_without_names(), step.engine)).or_insert(next);
             if number == next {
                 executables.distinct.push(step);
             }

@@ -2,6 +2,8 @@
 
 use std::collections::{HashMap, HashSet};
 
+use hipdnn_schemas::Extents;
+
 use super::executables::{self, Executables};
 use super::text::{self, Text};
 use super::values;
@@ -85,7 +87,7 @@ struct Steps<'a> {
     /// Buffers that have a name: the name and its type.
     bases: HashMap<BufferId, (String, String)>,
     /// Windows that have a name: by buffer, offset, extents and strides.
-    windows: HashMap<(BufferId, i64, Vec<i64>, Vec<i64>), String>,
+    windows: HashMap<(BufferId, i64, Extents, Extents), String>,
 }
 
 impl Steps<'_> {

@@ -449,7 +449,7 @@ fn opaque_works_stay_and_keep_the_chains_that_may_be_their_epilogue() {
     let graph = case.0.build().unwrap();
     for (has_epilogue, want) in [(false, "[0] {1 2: FO}"), (true, "[0] [1] {2: FO}")] {
         let mut works = lower(&graph).unwrap();
-        let (inputs, outputs) = (vec![TensorUid(0)], vec![TensorUid(100)]);
+        let (inputs, outputs) = (Uids::from_slice(&[TensorUid(0)]), Uids::from_slice(&[TensorUid(100)]));
         works[0] = Work::Opaque(Opaque { node: 0, inputs, outputs, has_epilogue });
         let fusion_groups = fuse(&graph, works);
         assert!(matches!(fusion_groups[0], FusionGroup::Opaque(_)));

@@ -124,7 +124,7 @@ fn indices_are_strides_where_they_stay_within() {
 #[test]
 fn offsets_of_indices_are_offsets_in_memory() {
     let view = View { data_type: F, strides: vec![100, 10, 1], offset: 7 };
-    let line = |offset, steps: [i64; 2]| AffineExpr { offset, steps: steps.to_vec(), divisor: 1 };
+    let line = |offset, steps: [i64; 2]| AffineExpr { offset, steps: steps.as_slice().into(), divisor: 1 };
     // Loops of 3 and 4; offsets and steps of j and k.
     for (j, k, offset, strides, bounds) in [
         (line(0, [1, 0]), line(0, [0, 1]), 7, [10, 1], 0),

@@ -7,7 +7,7 @@ use crate::emit::grouped::Fold;
 use crate::ir::group::{AffineExpr, Operand};
 
 fn read(uid: i64, steps: [i64; 2]) -> Input {
-    let at = vec![AffineExpr { steps: steps.to_vec(), ..AffineExpr::fixed(2) }];
+    let at = [AffineExpr { steps: steps.as_slice().into(), ..AffineExpr::fixed(2) }].into();
     Input::Element { of: Operand::Tensor(hipdnn_schemas::TensorUid(uid)), at, pad_value: 0.0 }
 }
 
