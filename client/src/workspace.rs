@@ -93,6 +93,28 @@ impl Drop for Workspace {
 mod tests {
     use super::*;
 
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn has_huge_pages_where_they_are_half_used() {
+        const HALF: usize = HUGE_PAGE / 2;
+        for (bytes, size, alignment) in [
+            (1, ALIGNMENT, ALIGNMENT),
+            (HALF - ALIGNMENT, HALF - ALIGNMENT, ALIGNMENT),
+            (HALF, HUGE_PAGE, HUGE_PAGE),
+            (HUGE_PAGE, HUGE_PAGE, HUGE_PAGE),
+            (HUGE_PAGE + 1, HUGE_PAGE + ALIGNMENT, HUGE_PAGE),
+            (3 * HALF, 2 * HUGE_PAGE, HUGE_PAGE),
+        ] {
+            let got = layout(bytes).expect("so many bytes have a layout");
+            assert_eq!((got.size(), got.align()), (size, alignment), "{bytes} bytes");
+        }
+        let mut workspace = Workspace::default();
+        let memory = workspace.get(3 * HALF).unwrap();
+        assert_eq!(memory.addr() % HUGE_PAGE, 0);
+        // SAFETY: there are at least so many bytes.
+        unsafe { memory.cast::<u8>().add(3 * HALF - 1).write(7) };
+    }
+
     #[test]
     fn grows_and_stays() {
         let mut workspace = Workspace::default();

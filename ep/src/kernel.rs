@@ -197,12 +197,12 @@ impl Kernel {
         Ok(())
     }
 
-    /// Builds the program now if no extent is free. On the host a free batch is assumed to be [`ASSUMED_BATCH`], and unless
-    /// `only_batch` other free extents to be [`ASSUMED_EXTENT`].
+    /// Builds the program now if no extent is free. On the host a free batch is assumed to be [`ASSUMED_BATCH`], and other free
+    /// extents to be [`ASSUMED_EXTENT`], unless somebody looks at what is built.
     ///
     /// # Errors
     /// If that fails where nothing is assumed.
-    pub(crate) fn prepare(&self, contents: &[(Token, &[u8])], only_batch: bool) -> Result<(), Error> {
+    pub(crate) fn prepare(&self, contents: &[(Token, &[u8])]) -> Result<(), Error> {
         if self.deciding.contains(&true) {
             return Ok(());
         }
@@ -216,7 +216,7 @@ impl Kernel {
         }
         // On a GPU, where building takes longest, nothing is built in vain.
         if self.device.is_none()
-            && let Some(dims) = assumed_dims(model, only_batch)
+            && let Some(dims) = assumed_dims(model, self.planner.is_observed())
             // What can't be built is an error of the run that wants it.
             && let Ok(program) = self.build(model, &dims, contents)
         {

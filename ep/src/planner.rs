@@ -125,6 +125,11 @@ impl Planner {
         Planner { context, choice, dumps, answers: Mutex::default(), compiled }
     }
 
+    /// True if programs are built for runs alone: what is dumped or stored is to be theirs.
+    pub(crate) fn is_observed(&self) -> bool {
+        self.dumps.graphs.is_some() || self.dumps.stages.is_some() || self.compiled().made.is_some()
+    }
+
     /// The backend in use.
     pub(crate) fn context(&self) -> &Arc<Context> {
         &self.context

@@ -365,8 +365,7 @@ impl Provider {
         let contents = contents.into_inner();
         let constants = Constants { contents: &contents, is_fixed };
         let kernel = Kernel::new(self.runtime, planner.clone(), device, name, model, &constants, capacity);
-        // A compiled model would have plans that no run asks for.
-        kernel.prepare(&contents, self.options.compiled.enable)?;
+        kernel.prepare(&contents)?;
         let mut context_node = std::ptr::null_mut();
         // Programs for free extents that were not assumed are built when they are known: their plans are none of the
         // compiled model's.

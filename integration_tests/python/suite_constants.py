@@ -28,13 +28,14 @@ LEVELS = {
     "all": ort.GraphOptimizationLevel.ORT_ENABLE_ALL,
 }
 
-# The input's extents in the model, and those of runs. Programs for a batch of one are built before the first run where only the
-# batch is free.
+# The input's extents in the model, and those of runs. Before the first run programs are built for a batch of one where the batch is
+# free, and for extents of 320 where others are.
 EXTENTS: dict[str, tuple[list[int | str], list[tuple[int, ...]]]] = {
     "static": ([1, 4, 9, 9], [(1, 4, 9, 9)]),
     "free batch": (["n", 4, 9, 9], [(1, 4, 9, 9), (3, 4, 9, 9)]),
     "free batch, larger first": (["n", 4, 9, 9], [(3, 4, 9, 9), (1, 4, 9, 9)]),
     "dynamic": (["n", 4, "h", "w"], [(1, 4, 9, 9), (2, 4, 6, 11)]),
+    "dynamic, the assumed first": (["n", 4, "h", "w"], [(1, 4, 320, 320), (1, 4, 9, 9)]),
 }
 
 THREADS = 4
