@@ -5,7 +5,7 @@ use std::ffi::{CStr, CString, c_void};
 use std::path::PathBuf;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 
 use hipdnn_capi::spare::Spare;
 use hipdnn_client::engines::{DEVICE_ENGINES, HOST_ENGINE};
@@ -70,12 +70,15 @@ pub(crate) struct Context {
     cache: Option<CString>,
     engines: Vec<EngineInfo>,
     extension: Option<Extension>,
-    /// Plans are made with this handle: it outlives them all, because they hold the context.
-    builder: Mutex<Handle>,
+    /// Handles that plans are built with, at least one. On the host there are as many as threads that build plans at a time.
+    builders: Mutex<Vec<Builder>>,
     idle: Spare<PooledHandle>,
     /// Of a device, what plans are built on: it outlives the handle.
     _stream: Option<Arc<Stream>>,
 }
+
+/// Handle that plans are built with, which serves one caller at a time. It outlives its plans, because they hold it.
+type Builder = Arc<Mutex<Handle>>;
 
 /// Handle, stream and memory of one execution: a handle serves one caller at a time.
 pub(crate) struct PooledHandle {
@@ -231,9 +234,9 @@ impl Context {
             unsafe { builder.set_stream(stream.raw().cast()) }.map_err(failed)?;
         }
         let most_idle = std::thread::available_parallelism().map_or(4, |cores| cores.get().clamp(4, 64));
-        let (builder, idle) = (Mutex::new(builder), Spare::new(most_idle));
+        let (builders, idle) = (Mutex::new(vec![Arc::new(Mutex::new(builder))]), Spare::new(most_idle));
         let cache = cache.map(CStr::to_owned);
-        Ok(Context { backend, plugins, site, cache, engines, extension, builder, idle, _stream: stream })
+        Ok(Context { backend, plugins, site, cache, engines, extension, builders, idle, _stream: stream })
     }
 
     /// The library's file.
@@ -316,21 +319,59 @@ impl Context {
         }
     }
 
+    /// Result of `build` with a handle for plans: an idle one, or on the host a new one.
+    ///
+    /// # Errors
+    /// That of `build`, or the reason for which there is no handle.
+    fn with_builder<R>(&self, build: impl FnOnce(&Builder, &Handle) -> Result<R, NoPlan>) -> Result<R, NoPlan> {
+        let known = lock(&self.builders).clone();
+        for builder in &known {
+            let handle = match builder.try_lock() {
+                Ok(handle) => handle,
+                Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+                Err(TryLockError::WouldBlock) => continue,
+            };
+            return build(builder, &handle);
+        }
+        let builder = match self.site {
+            Site::Host => {
+                let handle = handle_at(self.backend, self.extension(), &self.site, self.cache.as_deref())?;
+                let builder = Arc::new(Mutex::new(handle));
+                lock(&self.builders).push(builder.clone());
+                builder
+            }
+            // Plans for a device are built on its one stream.
+            Site::Device(_) => known[0].clone(),
+        };
+        let handle = lock(&builder);
+        build(&builder, &handle)
+    }
+
     /// Builds a plan for a graph with the first engine that makes one.
     ///
     /// # Errors
     /// The engines' reasons, if none does.
     pub(crate) fn plan(self: &Arc<Self>, graph: &[u8], choice: &EngineChoice) -> Result<Plan, NoPlan> {
         let _entered = self.site.enter().map_err(|error| NoPlan(error.to_string()))?;
-        let builder = lock(&self.builder);
-        let graph = planning::graph(&builder, graph)?;
+        self.with_builder(|builder, handle| self.plan_with(builder, handle, graph, choice))
+    }
+
+    fn plan_with(
+        self: &Arc<Self>,
+        builder: &Builder,
+        handle: &Handle,
+        graph: &[u8],
+        choice: &EngineChoice,
+    ) -> Result<Plan, NoPlan> {
+        let graph = planning::graph(handle, graph)?;
         let has_gpus = has_gpus();
         let (mut candidates, mut refusals) = self.candidates(&graph, choice, &has_gpus)?;
         candidates.sort_by_key(|candidate| choice.engine.as_ref() != Some(&candidate.name));
         for candidate in candidates {
-            match planning::plan(&builder, &candidate, &choice.knobs) {
+            match planning::plan(handle, &candidate, &choice.knobs) {
                 Ok((plan, workspace)) => {
-                    return Ok(Plan { plan: Some(plan), workspace, engine: candidate.name, context: self.clone() });
+                    let (builder, context) = (builder.clone(), self.clone());
+                    return Ok(Plan { plan: Some(plan), workspace, engine: candidate.name, builder, context });
                 }
                 Err(error) => refusals.push(format!("{}: {error}", candidate.name)),
             }
@@ -389,8 +430,17 @@ impl Context {
     /// tensors.
     pub(crate) fn plan_from(self: &Arc<Self>, bytes: &[u8], choice: &EngineChoice) -> Result<Plan, NoPlan> {
         let _entered = self.site.enter().map_err(|error| NoPlan(error.to_string()))?;
-        let builder = lock(&self.builder);
-        let plan = Descriptor::stored_plan(&builder, bytes)?;
+        self.with_builder(|builder, handle| self.plan_from_with(builder, handle, bytes, choice))
+    }
+
+    fn plan_from_with(
+        self: &Arc<Self>,
+        builder: &Builder,
+        handle: &Handle,
+        bytes: &[u8],
+        choice: &EngineChoice,
+    ) -> Result<Plan, NoPlan> {
+        let plan = Descriptor::stored_plan(handle, bytes)?;
         let id = plan.get::<i64>(AttributeName::EXECUTION_PLAN_ENGINE_GLOBAL_INDEX_EXT)?;
         let known = self.engines.iter().find(|engine| engine.id == id);
         let engine = known.map_or_else(|| format!("engine {id}"), |engine| engine.name.clone());
@@ -398,7 +448,7 @@ impl Context {
             return Err(NoPlan(refusal));
         }
         let workspace = planning::workspace_of(&plan)?;
-        Ok(Plan { plan: Some(plan), workspace, engine, context: self.clone() })
+        Ok(Plan { plan: Some(plan), workspace, engine, builder: builder.clone(), context: self.clone() })
     }
 }
 
@@ -506,6 +556,7 @@ pub(crate) struct Plan {
     plan: Option<Descriptor>,
     workspace: usize,
     engine: String,
+    builder: Builder,
     context: Arc<Context>,
 }
 
@@ -526,7 +577,7 @@ impl Plan {
     /// The backend's status: not every engine stores plans.
     pub(crate) fn serialize(&self) -> Result<Vec<u8>, Error> {
         // The engine gives the bytes through the handle that the plan was built with, which serves one caller at a time.
-        let _builder = lock(&self.context.builder);
+        let _builder = lock(&self.builder);
         let plan = self.plan.as_ref().expect("a plan is whole until it is dropped");
         plan.serialized_plan().map_err(|error| Error::failed(error.to_string()))
     }
@@ -570,7 +621,7 @@ impl Drop for Plan {
         // A device that can't be entered is lost, and what was on it with it.
         let _entered = self.context.site.enter();
         // The engine destroys it by the handle that it was built with, which serves one caller at a time.
-        let _builder = lock(&self.context.builder);
+        let _builder = lock(&self.builder);
         self.plan = None;
     }
 }

@@ -212,13 +212,13 @@ impl Kernel {
         let known: Option<Vec<Extents>> = known.collect();
         if let Some(dims) = known {
             let key = key_of(model, &dims);
-            return binding.programs.get_or_build(&key, || self.build(model, &dims, contents)).map(drop);
+            return binding.programs.get_or_build(&key, || self.build(model, &dims, contents, None)).map(drop);
         }
         // On a GPU, where building takes longest, nothing is built in vain.
         if self.device.is_none()
             && let Some(dims) = assumed_dims(model, self.planner.is_observed())
             // What can't be built is an error of the run that wants it.
-            && let Ok(program) = self.build(model, &dims, contents)
+            && let Ok(program) = self.build(model, &dims, contents, None)
         {
             binding.programs.assume(&key_of(model, &dims), Arc::new(program));
         }
@@ -364,7 +364,14 @@ impl Kernel {
         Ok(contents)
     }
 
-    fn build(&self, model: &Model, dims: &[Extents], contents: &[(Token, &[u8])]) -> Result<Program, Error> {
+    /// Builds a program for inputs of these extents, on the runtime's threads if it is during a call.
+    fn build(
+        &self,
+        model: &Model,
+        dims: &[Extents],
+        contents: &[(Token, &[u8])],
+        threads: Option<&RuntimeThreads>,
+    ) -> Result<Program, Error> {
         let views: Vec<&[i64]> = dims.iter().map(Extents::as_slice).collect();
         let function = import::import_model(model, &views).map_err(Error::invalid)?;
         let labels = |node: usize| model.nodes[node].label.clone();
@@ -375,7 +382,11 @@ impl Kernel {
             self.planner.dump(free, question.graph);
             Ok(plan)
         };
-        let built = Program::build_showing(&function, &labels, ask, |linked| {
+        let ahead = &mut |requests: &[PlanRequest<'_>]| match threads {
+            Some(threads) => self.planner.plan_ahead(requests, contents, threads),
+            None => Vec::new(),
+        };
+        let built = Program::build_showing(&function, &labels, ahead, ask, |linked| {
             let free = dims.iter().zip(&model.inputs).filter(|(_, value)| !model.values[**value].is_known());
             let extents: Vec<i64> = free.flat_map(|(dims, _)| dims.iter().copied()).collect();
             self.planner.dump_stages(&extents, model, linked);
@@ -523,15 +534,18 @@ impl Kernel {
             is_built = true;
             // SAFETY: the context is of this call, which was bound above.
             let promised = unsafe { self.promised(context, model) }?;
+            // SAFETY: the context is of this call. Plans for a device are built one after the other.
+            let threads = self.device.is_none().then(|| unsafe { RuntimeThreads::new(self.runtime, context) });
+            let threads = threads.as_ref();
             let (dims, deciding) = decoded(model, &self.deciding, key);
             if deciding.is_empty() {
-                return self.build(model, &dims, &promised);
+                return self.build(model, &dims, &promised, threads);
             }
             let mut model = Model::clone(model);
             for (value, constant) in deciding {
                 model.values[value].constant = Some(constant);
             }
-            self.build(&model, &dims, &promised)
+            self.build(&model, &dims, &promised, threads)
         })?;
         if is_built {
             self.note_change();

@@ -1,6 +1,8 @@
 //! Plans for regions: asks the backend, with the session's options as knobs and the promise about constants.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use hipdnn_ep_compiler::constants::{Promise, Token};
@@ -13,6 +15,7 @@ use crate::backend::{Context, EngineChoice, Plan};
 use crate::compiled::{self, PlanKey};
 use crate::dump::Dump;
 use crate::error::Error;
+use crate::extension::RuntimeThreads;
 use crate::options::{Options, Tuning};
 use crate::program::PlanRequest;
 use crate::runtime::caught;
@@ -155,6 +158,41 @@ impl Planner {
         Ok(plan)
     }
 
+    /// Plans for regions' graphs on the runtime's threads, the largest first: for each graph that differs from the others and
+    /// has no plan yet. What is refused is left to [`Planner::plan`], which gives the reason.
+    pub(crate) fn plan_ahead(
+        &self,
+        requests: &[PlanRequest<'_>],
+        contents: &[(Token, &[u8])],
+        threads: &RuntimeThreads,
+    ) -> Vec<Arc<Plan>> {
+        let mut wanted: FxHashMap<Key, &PlanRequest<'_>> = FxHashMap::default();
+        for request in requests {
+            let key = Key { graph: request.graph.to_bytes_without_names(), promise: request.promise.clone() };
+            wanted.entry(key).or_insert(request);
+        }
+        {
+            let answers = self.answers();
+            wanted.retain(|key, _| answers.plans.get(key).is_none_or(|plan| plan.strong_count() == 0));
+        }
+        if wanted.len() < 2 {
+            return Vec::new();
+        }
+        let mut wanted: Vec<_> = wanted.into_iter().collect();
+        wanted.sort_by_key(|(_, request)| Reverse(request.graph.nodes.len()));
+        let (next, made) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+        // Each thread takes one after the other: the runtime may have given it a share of the numbers.
+        let build = |_| {
+            while let Some((key, request)) = wanted.get(next.fetch_add(1, Ordering::Relaxed)) {
+                let plan = self.find_or_build(request, key.graph.clone(), contents, Purpose::Program);
+                made.lock().unwrap_or_else(PoisonError::into_inner).extend(plan);
+            }
+        };
+        // What the runtime's threads did not make is made when it is asked for.
+        let _ = threads.for_each(wanted.len(), build);
+        made.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The plan of a region whose graph is these bytes without names.
     fn find_or_build(
         &self,
@@ -165,7 +203,6 @@ impl Planner {
     ) -> Result<Arc<Plan>, String> {
         let key = |graph: Vec<u8>| Key { graph, promise: question.promise.clone() };
         let nameless = key(nameless);
-        let named = key(question.graph.to_bytes());
         {
             let mut answers = self.answers();
             if let Some(plan) = answers.plans.get(&nameless).and_then(Weak::upgrade) {
@@ -174,9 +211,10 @@ impl Planner {
                 }
                 return Ok(plan);
             }
-            if let Some(reason) = answers.refusals.get(&named) {
-                return Err(reason.clone());
-            }
+        }
+        let named = key(question.graph.to_bytes());
+        if let Some(reason) = self.answers().refusals.get(&named) {
+            return Err(reason.clone());
         }
         let choice = self.choice.promising(question.promise);
         let promised: Vec<_> = contents.iter().filter(|(token, _)| question.promise.has(*token)).copied().collect();

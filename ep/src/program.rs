@@ -163,6 +163,9 @@ pub(crate) struct PlanRequest<'a> {
 /// Gives a plan for a region's graph, or says why there is none.
 pub(crate) type Ask<'a> = &'a mut dyn FnMut(PlanRequest<'_>) -> Result<Arc<Plan>, String>;
 
+/// Gives plans for some of these graphs, so that an [`Ask`] for them finds what is made already.
+pub(crate) type Ahead<'a> = &'a mut dyn FnMut(&[PlanRequest<'_>]) -> Vec<Arc<Plan>>;
+
 /// Nodes that no engine takes, with the reasons.
 pub(crate) type Refused = Vec<(usize, String)>;
 
@@ -176,31 +179,38 @@ impl Program {
         labels: &dyn Fn(usize) -> String,
         ask: Ask<'_>,
     ) -> Result<Program, Refused> {
-        Program::build_showing(function, labels, ask, |_| {})
+        Program::build_showing(function, labels, &mut |_| Vec::new(), ask, |_| {})
     }
 
-    /// As [`Program::build`], and shows the program as it was linked.
+    /// As [`Program::build`], with plans that are made `ahead`, and shows the program as it was linked.
     ///
     /// # Errors
     /// The nodes whose single operations are refused.
     pub(crate) fn build_showing(
         function: &Function,
         labels: &dyn Fn(usize) -> String,
+        ahead: Ahead<'_>,
         ask: Ask<'_>,
         show: impl FnOnce(&Linked<'_>),
     ) -> Result<Program, Refused> {
         let uses = Uses::of(function);
-        let mut open: Vec<Region> = outline::outline(function, &uses);
+        let described = |region: Region| {
+            let outlined = outline::graph(function, &uses, &region, labels);
+            let promise = outline::promise(function, &outlined.arguments);
+            (region, outlined, promise)
+        };
+        let mut open: Vec<_> = outline::outline(function, &uses).into_iter().map(described).collect();
+        let requests: Vec<_> =
+            open.iter().map(|(_, outlined, promise)| PlanRequest { graph: &outlined.graph, promise }).collect();
+        let made = ahead(&requests);
         open.reverse();
         let mut taken: Vec<Taken> = Vec::new();
         let mut refused = Refused::new();
-        while let Some(region) = open.pop() {
-            let outlined = outline::graph(function, &uses, &region, labels);
-            let promise = outline::promise(function, &outlined.arguments);
+        while let Some((region, outlined, promise)) = open.pop() {
             match ask(PlanRequest { graph: &outlined.graph, promise: &promise }) {
                 Ok(plan) => taken.push(Taken { region, plan, outlined }),
                 Err(reason) => match region.split() {
-                    Some([first, second]) => open.extend([second, first]),
+                    Some([first, second]) => open.extend([second, first].map(described)),
                     None => {
                         let node = function.ops[region.ops[0]].node;
                         if !refused.iter().any(|(other, _)| *other == node) {
@@ -210,6 +220,7 @@ impl Program {
                 },
             }
         }
+        drop(made);
         if !refused.is_empty() {
             return Err(refused);
         }
