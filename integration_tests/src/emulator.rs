@@ -593,7 +593,7 @@ enum Place {
     /// An input: to the end of its allocation, so that a read behind it is a bad address.
     Input { memory: DeviceMemory, shift: usize },
     /// An output: guards show writes outside of it. It may be an input as well, with these values before.
-    Output { memory: GuardedMemory, before: Option<HostTensor> },
+    Output { memory: GuardedMemory, before: Option<Box<HostTensor>> },
 }
 
 impl DeviceTensor {
@@ -624,7 +624,7 @@ impl DeviceTensor {
     pub fn in_place(hip: &'static Hip, def: &TensorDef, input: HostTensor) -> Result<DeviceTensor, HipError> {
         let host = HostTensor::blank(def);
         let memory = GuardedMemory::new(hip, host.bytes().len(), 0, 0xff)?;
-        let tensor = DeviceTensor { host, memory: Place::Output { memory, before: Some(input) } };
+        let tensor = DeviceTensor { host, memory: Place::Output { memory, before: Some(Box::new(input)) } };
         tensor.reset()?;
         Ok(tensor)
     }
