@@ -70,8 +70,10 @@ pub(crate) struct Context {
     cache: Option<CString>,
     engines: Vec<EngineInfo>,
     extension: Option<Extension>,
-    /// Handles that plans are built with, at least one. On the host there are as many as threads that build plans at a time.
+    /// Handles that plans are built with, at least one. On the host there are at most as many as threads that built, stored or
+    /// dropped plans at a time, and no more than `most_builders`.
     builders: Mutex<Vec<Builder>>,
+    most_builders: usize,
     idle: Spare<PooledHandle>,
     /// Of a device, what plans are built on: it outlives the handle.
     _stream: Option<Arc<Stream>>,
@@ -234,9 +236,21 @@ impl Context {
             unsafe { builder.set_stream(stream.raw().cast()) }.map_err(failed)?;
         }
         let most_idle = std::thread::available_parallelism().map_or(4, |cores| cores.get().clamp(4, 64));
+        let most_builders = if stream.is_some() { 1 } else { most_idle };
         let (builders, idle) = (Mutex::new(vec![Arc::new(Mutex::new(builder))]), Spare::new(most_idle));
         let cache = cache.map(CStr::to_owned);
-        Ok(Context { backend, plugins, site, cache, engines, extension, builders, idle, _stream: stream })
+        Ok(Context {
+            backend,
+            plugins,
+            site,
+            cache,
+            engines,
+            extension,
+            builders,
+            most_builders,
+            idle,
+            _stream: stream,
+        })
     }
 
     /// The library's file.
@@ -319,10 +333,10 @@ impl Context {
         }
     }
 
-    /// Result of `build` with a handle for plans: an idle one, or on the host a new one.
+    /// Result of `build` with a handle for plans: an idle one, or a new one, or the first once it is idle.
     ///
     /// # Errors
-    /// That of `build`, or the reason for which there is no handle.
+    /// That of `build`.
     fn with_builder<R>(&self, build: impl FnOnce(&Builder, &Handle) -> Result<R, NoPlan>) -> Result<R, NoPlan> {
         let known = lock(&self.builders).clone();
         for builder in &known {
@@ -333,18 +347,16 @@ impl Context {
             };
             return build(builder, &handle);
         }
-        let builder = match self.site {
-            Site::Host => {
-                let handle = handle_at(self.backend, self.extension(), &self.site, self.cache.as_deref())?;
-                let builder = Arc::new(Mutex::new(handle));
-                lock(&self.builders).push(builder.clone());
-                builder
-            }
-            // Plans for a device are built on its one stream.
-            Site::Device(_) => known[0].clone(),
-        };
-        let handle = lock(&builder);
-        build(&builder, &handle)
+        let new = || handle_at(self.backend, self.extension(), &self.site, self.cache.as_deref()).ok();
+        if known.len() < self.most_builders
+            && let Some(handle) = new()
+        {
+            let builder = Arc::new(Mutex::new(handle));
+            let handle = lock(&builder);
+            lock(&self.builders).push(builder.clone());
+            return build(&builder, &handle);
+        }
+        build(&known[0], &lock(&known[0]))
     }
 
     /// Builds a plan for a graph with the first engine that makes one.
@@ -669,7 +681,16 @@ mod tests {
         assert_eq!(wanted, [1.5 - 0.3, 0.0, -11.0, 0.1 + 0.1, 6.0]);
         let again = context.plan_from(&stored, &choice).expect("it was just stored");
         assert_eq!((again.engine(), again.workspace()), (plan.engine(), plan.workspace()));
-        drop(plan);
+        // While the first handle is busy plans are built with another one, which is free for the next then.
+        let known = lock(&context.builders).clone();
+        let busy: Vec<_> = known.iter().map(|builder| lock(builder)).collect();
+        let beside = context.plan(&graph, &choice).expect("a plan was built before");
+        assert!(known.iter().all(|builder| !Arc::ptr_eq(builder, &beside.builder)));
+        drop(busy);
+        assert_eq!(run(&beside), wanted);
+        assert_eq!(lock(&context.builders).len(), known.len() + 1);
+        assert!(Arc::ptr_eq(&context.plan(&graph, &choice).expect("again").builder, &known[0]));
+        drop((plan, beside));
         assert_eq!(run(&again), wanted);
         let mut damaged = stored.clone();
         // The engine's own bytes have a checksum; what is around them is the backend's.

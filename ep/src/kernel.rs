@@ -26,7 +26,7 @@ use crate::planner::{Planner, Purpose};
 use crate::pointer::{Handles, Held, Place};
 use crate::profile::{Clock, HostClock, Recording};
 use crate::program::{Packs, PlanRequest, Program};
-use crate::runtime::Runtime;
+use crate::runtime::{Runtime, caught};
 
 /// Compute info of a partition, as the runtime holds it: its callbacks, then ours.
 #[repr(C)]
@@ -198,7 +198,8 @@ impl Kernel {
     }
 
     /// Builds the program now if no extent is free. On the host a free batch is assumed to be [`ASSUMED_BATCH`], and other free
-    /// extents to be [`ASSUMED_EXTENT`], unless somebody looks at what is built.
+    /// extents to be [`ASSUMED_EXTENT`] unless plans are kept beyond the session. Until the first run with other extents both
+    /// programs' weights may be in memory, as far as their forms differ.
     ///
     /// # Errors
     /// If that fails where nothing is assumed.
@@ -216,11 +217,14 @@ impl Kernel {
         }
         // On a GPU, where building takes longest, nothing is built in vain.
         if self.device.is_none()
-            && let Some(dims) = assumed_dims(model, self.planner.is_observed())
-            // What can't be built is an error of the run that wants it.
-            && let Ok(program) = self.build(model, &dims, contents, None)
+            && let Some(dims) = assumed_dims(model, self.planner.keeps_plans())
         {
-            binding.programs.assume(&key_of(model, &dims), Arc::new(program));
+            // What can't be built is an error of the run that wants it, and of no other.
+            let _ = caught(|| {
+                let program = self.build(model, &dims, contents, None)?;
+                binding.programs.assume(&key_of(model, &dims), Arc::new(program));
+                Ok(())
+            });
         }
         Ok(())
     }

@@ -91,6 +91,13 @@ struct Key {
     promise: Promise,
 }
 
+impl Key {
+    /// Key of a region's plan.
+    fn of(request: &PlanRequest<'_>) -> Key {
+        Key { graph: request.nameless.to_vec(), promise: request.promise.clone() }
+    }
+}
+
 /// Plans of compiled models.
 #[derive(Default)]
 struct Compiled {
@@ -128,9 +135,13 @@ impl Planner {
         Planner { context, choice, dumps, answers: Mutex::default(), compiled }
     }
 
-    /// True if programs are built for runs alone: what is dumped or stored is to be theirs.
-    pub(crate) fn is_observed(&self) -> bool {
-        self.dumps.graphs.is_some() || self.dumps.stages.is_some() || self.compiled().made.is_some()
+    /// True if plans are dumped, or are those of a compiled model: then there are to be none that nobody asks for.
+    pub(crate) fn keeps_plans(&self) -> bool {
+        let compiled = self.compiled();
+        self.dumps.graphs.is_some()
+            || self.dumps.stages.is_some()
+            || compiled.made.is_some()
+            || !compiled.stored.is_empty()
     }
 
     /// The backend in use.
@@ -148,10 +159,9 @@ impl Planner {
         contents: &[(Token, &[u8])],
         purpose: Purpose,
     ) -> Result<Arc<Plan>, String> {
-        let nameless = question.graph.to_bytes_without_names();
         let is_made = purpose == Purpose::Program && self.compiled().made.is_some();
-        let made_as = is_made.then(|| compiled::key(&nameless, question.promise));
-        let plan = self.find_or_build(question, nameless, contents, purpose)?;
+        let made_as = is_made.then(|| compiled::key(question.nameless, question.promise));
+        let plan = self.find_or_build(question, contents, purpose)?;
         if let (Some(key), Some(made)) = (made_as, &mut self.compiled().made) {
             made.insert(key, plan.clone());
         }
@@ -166,10 +176,13 @@ impl Planner {
         contents: &[(Token, &[u8])],
         threads: &RuntimeThreads,
     ) -> Vec<Arc<Plan>> {
+        // A stored plan is tried once, and its failure told.
+        if requests.len() < 2 || !self.compiled().stored.is_empty() {
+            return Vec::new();
+        }
         let mut wanted: FxHashMap<Key, &PlanRequest<'_>> = FxHashMap::default();
         for request in requests {
-            let key = Key { graph: request.graph.to_bytes_without_names(), promise: request.promise.clone() };
-            wanted.entry(key).or_insert(request);
+            wanted.entry(Key::of(request)).or_insert(request);
         }
         {
             let answers = self.answers();
@@ -183,8 +196,8 @@ impl Planner {
         let (next, made) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
         // Each thread takes one after the other: the runtime may have given it a share of the numbers.
         let build = |_| {
-            while let Some((key, request)) = wanted.get(next.fetch_add(1, Ordering::Relaxed)) {
-                let plan = self.find_or_build(request, key.graph.clone(), contents, Purpose::Program);
+            while let Some((_, request)) = wanted.get(next.fetch_add(1, Ordering::Relaxed)) {
+                let plan = self.find_or_build(request, contents, Purpose::Program);
                 made.lock().unwrap_or_else(PoisonError::into_inner).extend(plan);
             }
         };
@@ -193,16 +206,14 @@ impl Planner {
         made.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The plan of a region whose graph is these bytes without names.
+    /// The plan of a region.
     fn find_or_build(
         &self,
         question: &PlanRequest<'_>,
-        nameless: Vec<u8>,
         contents: &[(Token, &[u8])],
         purpose: Purpose,
     ) -> Result<Arc<Plan>, String> {
-        let key = |graph: Vec<u8>| Key { graph, promise: question.promise.clone() };
-        let nameless = key(nameless);
+        let nameless = Key::of(question);
         {
             let mut answers = self.answers();
             if let Some(plan) = answers.plans.get(&nameless).and_then(Weak::upgrade) {
@@ -212,7 +223,7 @@ impl Planner {
                 return Ok(plan);
             }
         }
-        let named = key(question.graph.to_bytes());
+        let named = Key { graph: question.graph.to_bytes(), promise: question.promise.clone() };
         if let Some(reason) = self.answers().refusals.get(&named) {
             return Err(reason.clone());
         }

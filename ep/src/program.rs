@@ -156,6 +156,8 @@ enum Place {
 pub(crate) struct PlanRequest<'a> {
     /// The region's graph, whose nodes have the labels of ONNX's.
     pub graph: &'a GraphDef,
+    /// Its bytes without names, by which plans are shared.
+    pub nameless: &'a [u8],
     /// Tensors whose contents never change.
     pub promise: &'a Promise,
 }
@@ -197,17 +199,18 @@ impl Program {
         let described = |region: Region| {
             let outlined = outline::graph(function, &uses, &region, labels);
             let promise = outline::promise(function, &outlined.arguments);
-            (region, outlined, promise)
+            let nameless = outlined.graph.to_bytes_without_names();
+            Described { region, outlined, promise, nameless }
         };
         let mut open: Vec<_> = outline::outline(function, &uses).into_iter().map(described).collect();
-        let requests: Vec<_> =
-            open.iter().map(|(_, outlined, promise)| PlanRequest { graph: &outlined.graph, promise }).collect();
-        let made = ahead(&requests);
+        let made = ahead(&open.iter().map(Described::request).collect::<Vec<_>>());
         open.reverse();
         let mut taken: Vec<Taken> = Vec::new();
         let mut refused = Refused::new();
-        while let Some((region, outlined, promise)) = open.pop() {
-            match ask(PlanRequest { graph: &outlined.graph, promise: &promise }) {
+        while let Some(next) = open.pop() {
+            let answer = ask(next.request());
+            let Described { region, outlined, .. } = next;
+            match answer {
                 Ok(plan) => taken.push(Taken { region, plan, outlined }),
                 Err(reason) => match region.split() {
                     Some([first, second]) => open.extend([second, first].map(described)),
@@ -454,6 +457,20 @@ fn operations(graph: &GraphDef) -> String {
     }
     let counted = |(kind, count)| if count == 1 { kind } else { format!("{count} {kind}") };
     kinds.into_iter().map(counted).collect::<Vec<_>>().join(", ")
+}
+
+/// A region as it is asked about.
+struct Described {
+    region: Region,
+    outlined: Outlined,
+    promise: Promise,
+    nameless: Vec<u8>,
+}
+
+impl Described {
+    fn request(&self) -> PlanRequest<'_> {
+        PlanRequest { graph: &self.outlined.graph, nameless: &self.nameless, promise: &self.promise }
+    }
 }
 
 /// A region with its graph and its plan.

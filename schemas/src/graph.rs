@@ -143,7 +143,11 @@ impl Graph {
                 let reason = "expected an intermediate of the graph, whose strides and type are free".to_string();
                 return Err(GraphError::Tensor { uid: uid.0, reason });
             };
-            set(&mut graph.def.tensors[position], change);
+            let tensor = &mut graph.def.tensors[position];
+            set(tensor, change);
+            if tensor.data_type == DataType::Unset {
+                tensor.data_type = self.def.intermediate_data_type;
+            }
             changed.push(position);
         }
         graph.recheck(&changed)?;

@@ -68,7 +68,8 @@ impl GraphDef {
     }
 }
 
-/// So many items, or the first error. Results have no known number, and lists of them grow by copies of large items.
+/// The items, of which there are `count`, or the first error. Results have no known number, and lists of them grow by copies of
+/// large items.
 fn collected<T>(count: usize, items: impl Iterator<Item = Result<T, GraphError>>) -> Result<Vec<T>, GraphError> {
     let mut list = Vec::with_capacity(count);
     for item in items {

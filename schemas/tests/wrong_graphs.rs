@@ -627,6 +627,9 @@ fn strides_and_types_of_intermediates_are_free() {
     assert_eq!(half.tensor(TensorUid(3)).data_type(), DataType::Half);
     assert_eq!(half.def().nodes, graph.def().nodes);
     assert_eq!(half.tensor(TensorUid(1)), input);
+    let def = GraphDef { intermediate_data_type: DataType::BFloat16, ..samples::conv_bias_relu() };
+    let unset = Graph::new(def).and_then(|graph| graph.with_data_types([(TensorUid(3), DataType::Unset)]));
+    assert_eq!(unset.expect("the graph has a type for it").tensor(TensorUid(3)).data_type(), DataType::BFloat16);
     let came = graph.with_data_types([(TensorUid(1), DataType::Half)]).err().map(|error| error.to_string());
     let message = "tensor 1: expected an intermediate of the graph, whose strides and type are free";
     assert_eq!(came.as_deref(), Some(message));

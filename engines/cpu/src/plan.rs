@@ -1,7 +1,7 @@
 //! Plan: a graph ready to run on the CPU.
 
 use std::ffi::c_void;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, TryLockError};
 
 use hipdnn_cpu_convolution::MAX_OPERANDS;
 use hipdnn_cpu_convolution::{Args, Weights};
@@ -24,6 +24,9 @@ const MAX_FOLDED: usize = 5;
 
 /// Number of weights whose preparation is worth starting threads for: it takes about a millisecond.
 const WORTH_THREADS: usize = 1 << 18;
+
+/// Held by the thread that prepares weights on several.
+static PREPARING: Mutex<()> = Mutex::new(());
 
 /// Platform of a stored plan: results depend on the width of vectors.
 pub(super) fn platform(isa: Isa) -> String {
@@ -93,7 +96,13 @@ impl CpuPlan {
         if values == 0 {
             return;
         }
-        let pool = Pool::new(if values < WORTH_THREADS { 1 } else { self.pool.width() });
+        // Plans may be built on many threads at once: one of them at a time has threads of its own.
+        let wide = match PREPARING.try_lock() {
+            Ok(alone) if values >= WORTH_THREADS => Some(alone),
+            Err(TryLockError::Poisoned(alone)) if values >= WORTH_THREADS => Some(alone.into_inner()),
+            _ => None,
+        };
+        let pool = Pool::new(if wide.is_some() { self.pool.width() } else { 1 });
         for (step, weights, token) in missing() {
             lent::with_contents(token, |bytes| match step {
                 Step::Convolution(step) if step.plan.holds_weights(bytes) => {

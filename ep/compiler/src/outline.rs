@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 
 use hipdnn_schemas::{DataType, GraphDef, GraphFeatures, Node, Operation, TensorDef, TensorUid};
+use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::{SmallVec, smallvec};
 
 use crate::constants::Promise;
@@ -97,11 +98,11 @@ impl Uses {
     }
 
     /// True if a value exists only within the region: no memory stands behind it.
-    fn is_virtual(&self, id: ValueId, function: &Function, is_member: &[bool]) -> bool {
+    fn is_virtual(&self, id: ValueId, function: &Function, members: &FxHashSet<usize>) -> bool {
         let Def::Op(op) = function.value(id).def else { return false };
-        is_member[op]
+        members.contains(&op)
             && !self.escapes[id.0 as usize]
-            && self.readers[id.0 as usize].iter().all(|reader| is_member[*reader])
+            && self.readers[id.0 as usize].iter().all(|reader| members.contains(reader))
     }
 }
 
@@ -170,8 +171,7 @@ pub struct Outlined {
 
 /// The hipDNN graph of a region. `labels` name the nodes, in messages and dumps.
 pub fn graph(function: &Function, uses: &Uses, region: &Region, labels: &dyn Fn(usize) -> String) -> Outlined {
-    let mut is_member = vec![false; function.ops.len()];
-    region.ops.iter().for_each(|op| is_member[*op] = true);
+    let members: FxHashSet<usize> = region.ops.iter().copied().collect();
     let mut graph = GraphDef {
         name: function.name.clone(),
         compute_data_type: DataType::Float,
@@ -181,38 +181,34 @@ pub fn graph(function: &Function, uses: &Uses, region: &Region, labels: &dyn Fn(
     };
     let mut arguments = Vec::new();
     // Uids count from 1 in order of appearance, so that regions of equal structure are equal graphs.
-    let mut uids: Vec<Option<i64>> = vec![None; function.values.len()];
-    let mut last = 0;
+    let mut uids: FxHashMap<ValueId, i64> = FxHashMap::default();
     for op in &region.ops {
         let op = &function.ops[*op];
         for uid in op.operation.inputs().into_iter().chain(op.operation.outputs()) {
             let id = ValueId::of(uid);
-            if uids[id.0 as usize].is_some() {
+            let next = uids.len() as i64 + 1;
+            if *uids.entry(id).or_insert(next) != next {
                 continue;
             }
-            last += 1;
-            uids[id.0 as usize] = Some(last);
             let value = function.value(id);
             let tensor = if value.scalar.is_some() {
-                described(value, last)
-            } else if uses.is_virtual(id, function, &is_member) {
+                described(value, next)
+            } else if uses.is_virtual(id, function, &members) {
                 // What lies between contractions is not rounded: their factors are, which have a type that hardware multiplies.
                 let short = matches!(value.data_type, DataType::Half | DataType::BFloat16);
                 let wide = short && !value.rounds && !uses.is_factor(id, function);
                 let data_type = if wide { DataType::Float } else { value.data_type };
-                TensorDef::new(last, data_type, dims(value)).intermediate()
+                TensorDef::new(next, data_type, dims(value)).intermediate()
             } else {
-                arguments.push((last, id));
-                described(value, last)
+                arguments.push((next, id));
+                described(value, next)
             };
             graph.tensors.push(tensor);
         }
         graph.nodes.push(Node {
             name: labels(op.node),
             compute_data_type: op.compute,
-            operation: op.operation.renamed(&mut |uid| {
-                TensorUid(uids[ValueId::of(uid).0 as usize].expect("operands were numbered above"))
-            }),
+            operation: op.operation.renamed(&mut |uid| TensorUid(uids[&ValueId::of(uid)])),
         });
     }
     let features = GraphFeatures::from(&graph);

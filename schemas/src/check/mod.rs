@@ -1,7 +1,7 @@
 //! Validation: from a description to a checked graph.
 //!
 //! Time and memory are linear in the description: ranks are bounded, so every check of a tensor or node is constant,
-//! and tensors are found by hash.
+//! and tensors are found by number or by hash.
 
 mod operation;
 mod tensor;

@@ -95,27 +95,27 @@ pub struct Fused {
 pub struct Readers<'a> {
     graph: &'a Graph,
     /// Of each tensor, in the order of the graph.
-    of: Vec<SmallVec<[usize; 2]>>,
+    by_position: Vec<SmallVec<[usize; 2]>>,
 }
 
 impl Readers<'_> {
     fn new<'a>(graph: &'a Graph, works: &[Option<Work>]) -> Readers<'a> {
-        let mut of: Vec<SmallVec<[usize; 2]>> = vec![SmallVec::new(); graph.tensors().len()];
+        let mut by_position: Vec<SmallVec<[usize; 2]>> = vec![SmallVec::new(); graph.tensors().len()];
         for (index, work) in works.iter().enumerate() {
             let Some(work) = work else { continue };
             for uid in work.reads() {
-                let readers = &mut of[graph.position(uid)];
+                let readers = &mut by_position[graph.position(uid)];
                 if readers.last() != Some(&index) {
                     readers.push(index);
                 }
             }
         }
-        Readers { graph, of }
+        Readers { graph, by_position }
     }
 
     /// Indices of the works that read a tensor, ascending.
     fn of(&self, uid: TensorUid) -> &[usize] {
-        &self.of[self.graph.position(uid)]
+        &self.by_position[self.graph.position(uid)]
     }
 }
 

@@ -19,13 +19,7 @@ pub(super) fn statements(
     slot: usize,
     scalars: &mut Vec<f32>,
 ) -> Option<String> {
-    let arena = Arena { compute_type, nodes: RefCell::default() };
-    let operands: Vec<_> =
-        operands.iter().map(|of| Expression { term: Term::Slot(*of), arena: Some(&arena) }).collect();
-    let result = pointwise::apply(mode, parameters, &operands[..])?.term;
-    let nodes = arena.nodes.take();
-    let mut uses = vec![0; nodes.len()];
-    count(&nodes, result, &mut uses);
+    let Applied { nodes, uses, result } = applied(compute_type, mode, parameters, operands)?;
     let mut writer = Writer { nodes: &nodes, uses: &uses, slot, places: Vec::new(), first: scalars.len(), scalars };
     // What is used more than once has a name; operands come before what they are operands of.
     let shared = (0..nodes.len()).filter(|node| uses[*node] > 1);
@@ -40,20 +34,38 @@ pub(super) fn statements(
 }
 
 /// Number of scalars that [`statements`] of the mode call; 0 if it is no operation.
-pub(super) fn scalars(compute_type: ComputeType, mode: PointwiseMode, parameters: &Parameters) -> usize {
-    let arena = Arena { compute_type, nodes: RefCell::default() };
-    let operands = [0, 1, 2].map(|of| Expression { term: Term::Slot(of), arena: Some(&arena) });
-    let Some(result) = pointwise::apply(mode, parameters, &operands[..]) else { return 0 };
-    let result = result.term;
-    let nodes = arena.nodes.take();
-    let mut uses = vec![0; nodes.len()];
-    count(&nodes, result, &mut uses);
+pub(super) fn scalar_count(compute_type: ComputeType, mode: PointwiseMode, parameters: &Parameters) -> usize {
+    let Some(Applied { nodes, uses, result }) = applied(compute_type, mode, parameters, &[0, 1, 2]) else { return 0 };
     let used = nodes.iter().zip(&uses).filter(|(_, uses)| **uses > 0).flat_map(|(node, _)| &node.operands);
     let place = |term: &Term| if let Term::Scalar(place, _) = term { Some(*place) } else { None };
     let mut places: SmallVec<[usize; 4]> = used.chain([&result]).filter_map(place).collect();
     places.sort_unstable();
     places.dedup();
     places.len()
+}
+
+/// The mode as an expression over operand slots.
+struct Applied {
+    nodes: Vec<Node>,
+    /// How often each node is used.
+    uses: Vec<usize>,
+    result: Term,
+}
+
+fn applied(
+    compute_type: ComputeType,
+    mode: PointwiseMode,
+    parameters: &Parameters,
+    operands: &[usize],
+) -> Option<Applied> {
+    let arena = Arena { compute_type, nodes: RefCell::default() };
+    let operands: SmallVec<[_; 3]> =
+        operands.iter().map(|of| Expression { term: Term::Slot(*of), arena: Some(&arena) }).collect();
+    let result = pointwise::apply(mode, parameters, &operands[..])?.term;
+    let nodes = arena.nodes.take();
+    let mut uses = vec![0; nodes.len()];
+    count(&nodes, result, &mut uses);
+    Some(Applied { nodes, uses, result })
 }
 
 /// Number or condition in C.
@@ -274,7 +286,7 @@ mod tests {
             for parameters in [Parameters::default(), clipped] {
                 let mut called = Vec::new();
                 statements(ComputeType::F32, *mode, &parameters, &[0, 1, 2], 3, &mut called);
-                assert_eq!(scalars(ComputeType::F32, *mode, &parameters), called.len(), "{mode:?}");
+                assert_eq!(scalar_count(ComputeType::F32, *mode, &parameters), called.len(), "{mode:?}");
                 most = most.max(called.len());
             }
         }

@@ -52,7 +52,7 @@ impl Op {
     /// Number of its scalars that are arguments of the kernel.
     pub fn scalars(&self) -> usize {
         match self {
-            Op::Pointwise { mode, parameters, .. } => expression::scalars(ComputeType::F32, *mode, parameters),
+            Op::Pointwise { mode, parameters, .. } => expression::scalar_count(ComputeType::F32, *mode, parameters),
             Op::Round { .. } => 0,
         }
     }
