@@ -333,11 +333,20 @@ impl Context {
         }
     }
 
-    /// Result of `build` with a handle for plans: an idle one, or a new one, or the first once it is idle.
+    /// Plan that `build` makes, its workspace's bytes and its engine's name with it, on a handle for plans: an idle one, or a new
+    /// one, or the first once it is idle.
     ///
     /// # Errors
-    /// That of `build`.
-    fn with_builder<R>(&self, build: impl FnOnce(&Builder, &Handle) -> Result<R, NoPlan>) -> Result<R, NoPlan> {
+    /// Error of `build`, or the reason for which the device cannot be entered.
+    fn build_plan(
+        self: &Arc<Self>,
+        build: impl FnOnce(&Handle) -> Result<(Descriptor, usize, String), NoPlan>,
+    ) -> Result<Plan, NoPlan> {
+        let _entered = self.site.enter().map_err(|error| NoPlan(error.to_string()))?;
+        let build = |builder: &Builder, handle: &Handle| {
+            let (plan, workspace, engine) = build(handle)?;
+            Ok(Plan { plan: Some(plan), workspace, engine, builder: builder.clone(), context: self.clone() })
+        };
         let known = lock(&self.builders).clone();
         for builder in &known {
             let handle = match builder.try_lock() {
@@ -364,27 +373,23 @@ impl Context {
     /// # Errors
     /// The engines' reasons, if none does.
     pub(crate) fn plan(self: &Arc<Self>, graph: &[u8], choice: &EngineChoice) -> Result<Plan, NoPlan> {
-        let _entered = self.site.enter().map_err(|error| NoPlan(error.to_string()))?;
-        self.with_builder(|builder, handle| self.plan_with(builder, handle, graph, choice))
+        self.build_plan(|handle| self.first_plan(handle, graph, choice))
     }
 
-    fn plan_with(
-        self: &Arc<Self>,
-        builder: &Builder,
+    /// Plan of the first engine that makes one, its workspace's bytes and the engine's name.
+    fn first_plan(
+        &self,
         handle: &Handle,
         graph: &[u8],
         choice: &EngineChoice,
-    ) -> Result<Plan, NoPlan> {
+    ) -> Result<(Descriptor, usize, String), NoPlan> {
         let graph = planning::graph(handle, graph)?;
         let has_gpus = has_gpus();
         let (mut candidates, mut refusals) = self.candidates(&graph, choice, &has_gpus)?;
         candidates.sort_by_key(|candidate| choice.engine.as_ref() != Some(&candidate.name));
         for candidate in candidates {
             match planning::plan(handle, &candidate, &choice.knobs) {
-                Ok((plan, workspace)) => {
-                    let (builder, context) = (builder.clone(), self.clone());
-                    return Ok(Plan { plan: Some(plan), workspace, engine: candidate.name, builder, context });
-                }
+                Ok((plan, workspace)) => return Ok((plan, workspace, candidate.name)),
                 Err(error) => refusals.push(format!("{}: {error}", candidate.name)),
             }
         }
@@ -441,26 +446,17 @@ impl Context {
     /// The reason: the bytes are of another version, another device or damaged, or of an engine that must not have the
     /// tensors.
     pub(crate) fn plan_from(self: &Arc<Self>, bytes: &[u8], choice: &EngineChoice) -> Result<Plan, NoPlan> {
-        let _entered = self.site.enter().map_err(|error| NoPlan(error.to_string()))?;
-        self.with_builder(|builder, handle| self.plan_from_with(builder, handle, bytes, choice))
-    }
-
-    fn plan_from_with(
-        self: &Arc<Self>,
-        builder: &Builder,
-        handle: &Handle,
-        bytes: &[u8],
-        choice: &EngineChoice,
-    ) -> Result<Plan, NoPlan> {
-        let plan = Descriptor::stored_plan(handle, bytes)?;
-        let id = plan.get::<i64>(AttributeName::EXECUTION_PLAN_ENGINE_GLOBAL_INDEX_EXT)?;
-        let known = self.engines.iter().find(|engine| engine.id == id);
-        let engine = known.map_or_else(|| format!("engine {id}"), |engine| engine.name.clone());
-        if let Some(refusal) = choice.refuses(&engine, &self.site, &has_gpus()) {
-            return Err(NoPlan(refusal));
-        }
-        let workspace = planning::workspace_of(&plan)?;
-        Ok(Plan { plan: Some(plan), workspace, engine, builder: builder.clone(), context: self.clone() })
+        self.build_plan(|handle| {
+            let plan = Descriptor::stored_plan(handle, bytes)?;
+            let id = plan.get::<i64>(AttributeName::EXECUTION_PLAN_ENGINE_GLOBAL_INDEX_EXT)?;
+            let known = self.engines.iter().find(|engine| engine.id == id);
+            let engine = known.map_or_else(|| format!("engine {id}"), |engine| engine.name.clone());
+            if let Some(refusal) = choice.refuses(&engine, &self.site, &has_gpus()) {
+                return Err(NoPlan(refusal));
+            }
+            let workspace = planning::workspace_of(&plan)?;
+            Ok((plan, workspace, engine))
+        })
     }
 }
 

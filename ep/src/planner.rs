@@ -191,12 +191,12 @@ impl Planner {
         if wanted.len() < 2 {
             return Vec::new();
         }
-        let mut wanted: Vec<_> = wanted.into_iter().collect();
-        wanted.sort_by_key(|(_, request)| Reverse(request.graph.nodes.len()));
+        let mut wanted: Vec<_> = wanted.into_values().collect();
+        wanted.sort_by_key(|request| Reverse(request.graph.nodes.len()));
         let (next, made) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
         // Each thread takes one after the other: the runtime may have given it a share of the numbers.
         let build = |_| {
-            while let Some((_, request)) = wanted.get(next.fetch_add(1, Ordering::Relaxed)) {
+            while let Some(request) = wanted.get(next.fetch_add(1, Ordering::Relaxed)) {
                 let plan = self.find_or_build(request, contents, Purpose::Program);
                 made.lock().unwrap_or_else(PoisonError::into_inner).extend(plan);
             }

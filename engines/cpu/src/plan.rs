@@ -97,12 +97,12 @@ impl CpuPlan {
             return;
         }
         // Plans may be built on many threads at once: one of them at a time has threads of its own.
-        let wide = match PREPARING.try_lock() {
-            Ok(alone) if values >= WORTH_THREADS => Some(alone),
-            Err(TryLockError::Poisoned(alone)) if values >= WORTH_THREADS => Some(alone.into_inner()),
-            _ => None,
+        let alone = match (values >= WORTH_THREADS).then(|| PREPARING.try_lock()) {
+            Some(Ok(alone)) => Some(alone),
+            Some(Err(TryLockError::Poisoned(alone))) => Some(alone.into_inner()),
+            Some(Err(TryLockError::WouldBlock)) | None => None,
         };
-        let pool = Pool::new(if wide.is_some() { self.pool.width() } else { 1 });
+        let pool = Pool::new(if alone.is_some() { self.pool.width() } else { 1 });
         for (step, weights, token) in missing() {
             lent::with_contents(token, |bytes| match step {
                 Step::Convolution(step) if step.plan.holds_weights(bytes) => {

@@ -47,7 +47,7 @@ pub(super) fn scalar_count(compute_type: ComputeType, mode: PointwiseMode, param
 /// The mode as an expression over operand slots.
 struct Applied {
     nodes: Vec<Node>,
-    /// How often each node is used.
+    /// Use count of each node.
     uses: Vec<usize>,
     result: Term,
 }
