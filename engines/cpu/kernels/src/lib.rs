@@ -10,6 +10,7 @@ pub mod attention;
 pub mod few_rows;
 pub mod norm_lines;
 pub mod normalize;
+pub mod pooling;
 pub mod product;
 pub mod sums;
 pub mod transpose;

@@ -32,7 +32,7 @@ impl LibraryKernel for Kernel {
         let addresses = Addresses { dy: inputs[0], index: inputs[1], dx: outputs[0] };
         let addresses = &addresses;
         let along_channels = pooling.along_channels();
-        pooling.walk(pool, pooling.input, (along_channels, LANES), 2, |at, lanes| {
+        pooling.walk(pool, pooling.windows.input, (along_channels, LANES), 2, |at, lanes| {
             // SAFETY: the places are the image's, for which the caller answers, and no other thread has them.
             unsafe {
                 match along_channels {
@@ -55,17 +55,22 @@ impl Kernel {
         let mut gradients = [0f64; LANES];
         let mut indices = [0i64; LANES];
         let (gradients, indices) = (&mut gradients[..lanes], &mut indices[..lanes]);
-        let place = ((d * pooling.input[1] + h) * pooling.input[2] + w) as i64;
-        for z in pooling.windows(0, d) {
-            for y in pooling.windows(1, h) {
-                for x in pooling.windows(2, w) {
-                    let (small, at) = (&pooling.small, [n, c, z, y, x]);
+        let place = ((d * pooling.windows.input[1] + h) * pooling.windows.input[2] + w) as i64;
+        for z in pooling.windows.covering(0, d) {
+            for y in pooling.windows.covering(1, h) {
+                for x in pooling.windows.covering(2, w) {
+                    let (small, at) = (&pooling.windows.small, [n, c, z, y, x]);
                     // SAFETY: the windows are places of dy and of the indices.
-                    unsafe { small.storage.load_wide(addresses.dy, small.offset(at), small.strides[1], gradients) };
+                    unsafe { pooling.small.load_wide(addresses.dy, small.offset(at), small.0[1], gradients) };
                     if let Some(index) = &pooling.index {
                         // SAFETY: the index tensor has an element for each one of dy, of which the window is a place.
                         unsafe {
-                            index.storage.load_whole(addresses.index, index.offset(at), index.strides[1], indices);
+                            index.storage.load_whole(
+                                addresses.index,
+                                index.strides.offset(at),
+                                index.strides.0[1],
+                                indices,
+                            );
                         }
                         for ((sum, gradient), index) in sums.iter_mut().zip(&*gradients).zip(&*indices) {
                             if *index == place {
@@ -73,7 +78,7 @@ impl Kernel {
                             }
                         }
                     } else {
-                        let divisor = pooling.divisor([z, y, x]);
+                        let divisor = pooling.windows.divisor([z, y, x]);
                         for (sum, gradient) in sums.iter_mut().zip(&*gradients) {
                             *sum += gradient / divisor;
                         }
@@ -81,10 +86,10 @@ impl Kernel {
                 }
             }
         }
-        let large = &pooling.large;
+        let large = &pooling.windows.large;
         let offset = large.offset([n, c, d, h, w]);
         // SAFETY: the caller's promise.
-        unsafe { large.storage.store_wide(&sums[..lanes], addresses.dx, offset, large.strides[1]) };
+        unsafe { pooling.large.store_wide(&sums[..lanes], addresses.dx, offset, large.0[1]) };
     }
 
     /// Computes `lanes` neighboring places of a channel.
@@ -96,27 +101,27 @@ impl Kernel {
         let mut sums = [0f64; LANES];
         let mut gradients = [0f64; LANES];
         let mut indices = [0i64; LANES];
-        let row = ((d * pooling.input[1] + h) * pooling.input[2]) as i64;
-        let windows = pooling.windows(2, w).start..pooling.windows(2, w + lanes - 1).end;
-        for z in pooling.windows(0, d) {
-            for y in pooling.windows(1, h) {
-                let of_row = pooling.divisor_of(0, z) * pooling.divisor_of(1, y);
+        let row = ((d * pooling.windows.input[1] + h) * pooling.windows.input[2]) as i64;
+        let windows = pooling.windows.covering(2, w).start..pooling.windows.covering(2, w + lanes - 1).end;
+        for z in pooling.windows.covering(0, d) {
+            for y in pooling.windows.covering(1, h) {
+                let of_row = pooling.windows.divisor_of(0, z) * pooling.windows.divisor_of(1, y);
                 for first in windows.clone().step_by(LANES) {
                     let count = LANES.min(windows.end - first);
-                    let (small, at) = (&pooling.small, [n, c, z, y, first]);
+                    let (small, at) = (&pooling.windows.small, [n, c, z, y, first]);
                     let gradients = &mut gradients[..count];
                     // SAFETY: the windows are places of dy and of the indices.
-                    unsafe { small.storage.load_wide(addresses.dy, small.offset(at), small.strides[4], gradients) };
+                    unsafe { pooling.small.load_wide(addresses.dy, small.offset(at), small.0[4], gradients) };
                     if let Some(index) = &pooling.index {
                         // SAFETY: the index tensor has an element for each one of dy, of which the windows are places.
                         unsafe {
-                            let (offset, step) = (index.offset(at), index.strides[4]);
+                            let (offset, step) = (index.strides.offset(at), index.strides.0[4]);
                             index.storage.load_whole(addresses.index, offset, step, &mut indices[..count]);
                         }
                     }
                     for (i, gradient) in gradients.iter().enumerate() {
                         // The window's places: those inside of the image and among the lanes.
-                        let (taps, begin) = pooling.taps(2, first + i);
+                        let (taps, begin) = pooling.windows.taps(2, first + i);
                         let low = begin.clamp(w, w + lanes);
                         let high = (begin + taps.len()).clamp(w, w + lanes);
                         if pooling.index.is_some() {
@@ -126,16 +131,16 @@ impl Kernel {
                                 sums[place - w] += gradient;
                             }
                         } else {
-                            let gradient = gradient / (of_row * pooling.divisor_of(2, first + i));
+                            let gradient = gradient / (of_row * pooling.windows.divisor_of(2, first + i));
                             sums[low - w..high - w].iter_mut().for_each(|sum| *sum += gradient);
                         }
                     }
                 }
             }
         }
-        let large = &pooling.large;
+        let large = &pooling.windows.large;
         let offset = large.offset([n, c, d, h, w]);
         // SAFETY: the caller's promise.
-        unsafe { large.storage.store_wide(&sums[..lanes], addresses.dx, offset, large.strides[4]) };
+        unsafe { pooling.large.store_wide(&sums[..lanes], addresses.dx, offset, large.0[4]) };
     }
 }

@@ -4,10 +4,12 @@ use std::ops::Range;
 
 use hipdnn_schemas::ReductionMode;
 
-use super::{Image, LANES, Mode, Pooling, rows, single};
+use super::{LANES, Mode, Pooling, rows};
 use crate::nodes::LibraryKernel;
 use crate::nodes::reduction::Reduce;
 use crate::nodes::view::TensorView;
+use crate::pointwise::Storage;
+use hipdnn_cpu_kernels::pooling::{Strides, Windows};
 use hipdnn_cpu_simd::isa::{Isa, Kernel as IsaKernel, Simd};
 use hipdnn_cpu_threads::Pool;
 
@@ -25,17 +27,18 @@ impl crate::nodes::Recipe for Recipe {
 
 /// The reduction that a pooling with one window, which is the image, is.
 fn global(pooling: &Pooling) -> Option<Reduce> {
-    let Pooling { batch, channels, large, small, input, output, .. } = pooling;
-    let whole = pooling.window == *input && *output == [1; 3] && pooling.pad == [0; 3] && pooling.index.is_none();
-    let view = |image: &Image, [depth, height, width]: [usize; 3]| TensorView {
-        storage: image.storage,
+    let Pooling { windows, large, small, index, .. } = pooling;
+    let Windows { batch, channels, input, output, .. } = windows;
+    let whole = windows.window == *input && *output == [1; 3] && windows.pad == [0; 3] && index.is_none();
+    let view = |storage: &Storage, strides: &Strides, [depth, height, width]: [usize; 3]| TensorView {
+        storage: *storage,
         dims: vec![*batch, *channels, depth, height, width],
-        strides: image.strides.to_vec(),
+        strides: strides.0.to_vec(),
     };
     whole.then(|| Reduce {
-        mode: if pooling.mode.is_greatest() { ReductionMode::Max } else { ReductionMode::Average },
-        input: view(large, *input),
-        output: view(small, *output),
+        mode: if windows.mode.is_greatest() { ReductionMode::Max } else { ReductionMode::Average },
+        input: view(large, &windows.large, *input),
+        output: view(small, &windows.small, *output),
     })
 }
 
@@ -57,14 +60,15 @@ impl LibraryKernel for Kernel {
         let pooling = &self.0;
         let addresses = Addresses { x: inputs[0], y: outputs[0], index: outputs[1] };
         let addresses = &addresses;
-        if let Some(axis) = single::axis(pooling) {
-            // SAFETY: the caller's promise.
-            return unsafe { single::run(pooling, axis, pool, addresses) };
+        let is_single = [pooling.large, pooling.small] == [Storage::F32; 2] && pooling.index.is_none();
+        if let Some(axis) = pooling.windows.axis(!pooling.double).filter(|_| is_single) {
+            // SAFETY: the caller's promise about the tensors, which are `f32`.
+            return unsafe { pooling.windows.reduce(axis, pool, addresses.x.cast(), addresses.y.cast()) };
         }
-        let taps = (0..3).map(|axis| pooling.window[axis].min(pooling.input[axis])).product();
+        let taps = (0..3).map(|axis| pooling.windows.window[axis].min(pooling.windows.input[axis])).product();
         let of_rows = rows::lanes(pooling);
         let along_channels = of_rows.is_none() && pooling.along_channels();
-        let (extents, most) = (pooling.output, of_rows.unwrap_or(LANES));
+        let (extents, most) = (pooling.windows.output, of_rows.unwrap_or(LANES));
         pooling.walk(pool, extents, (along_channels, most), taps, |at, lanes| {
             // SAFETY: the places are the output's, for which the caller answers, and no other thread has them.
             unsafe {
@@ -151,25 +155,25 @@ impl Kernel {
     /// As [`LibraryKernel::run`]; the places are the output's and no other thread writes them.
     unsafe fn channels(&self, addresses: &Addresses, [n, c, d, h, w]: [usize; 5], lanes: usize) {
         let pooling = &self.0;
-        let mut state = Lanes::new(pooling.mode);
-        let step = pooling.large.strides[1];
-        let (taps, first) = pooling.taps(2, w);
+        let mut state = Lanes::new(pooling.windows.mode);
+        let step = pooling.windows.large.0[1];
+        let (taps, first) = pooling.windows.taps(2, w);
         self.for_rows([d, h], &mut state, lanes, |state, [z, y]| {
             if taps.start > 0 {
                 state.outside(0..lanes);
             }
             for x in first..first + taps.len() {
-                let offset = pooling.large.offset([n, c, z, y, x]);
+                let offset = pooling.windows.large.offset([n, c, z, y, x]);
                 let candidates = &mut state.candidates[..lanes];
                 // SAFETY: the place is inside of the image.
-                unsafe { pooling.large.storage.load_wide(addresses.x, offset, step, candidates) };
+                unsafe { pooling.large.load_wide(addresses.x, offset, step, candidates) };
                 state.take(0..lanes, flat(pooling, [z, y, x]), 0);
             }
-            if taps.end < pooling.window[2] {
+            if taps.end < pooling.windows.window[2] {
                 state.outside(0..lanes);
             }
         });
-        let divisor = pooling.divisor([d, h, w]);
+        let divisor = pooling.windows.divisor([d, h, w]);
         state.values[..lanes].iter_mut().for_each(|value| *value /= divisor);
         // SAFETY: the caller's promise.
         unsafe { self.finish(addresses, [n, c, d, h, w], 1, &state, lanes) };
@@ -181,12 +185,12 @@ impl Kernel {
     /// As for [`Kernel::channels`].
     unsafe fn places(&self, addresses: &Addresses, [n, c, d, h, w]: [usize; 5], lanes: usize) {
         let pooling = &self.0;
-        let mut state = Lanes::new(pooling.mode);
-        let (stride, pad, width) = (pooling.stride[2], pooling.pad[2], pooling.input[2]);
-        let step = stride * pooling.large.strides[4];
+        let mut state = Lanes::new(pooling.windows.mode);
+        let (stride, pad, width) = (pooling.windows.stride[2], pooling.windows.pad[2], pooling.windows.input[2]);
+        let step = stride * pooling.windows.large.0[4];
         // Taps that read inside of the image for one of the places: for the last of them first, for the first last.
-        let begin = pooling.taps(2, w + lanes - 1).0.start;
-        let end = pooling.taps(2, w).0.end.max(begin);
+        let begin = pooling.windows.taps(2, w + lanes - 1).0.start;
+        let end = pooling.windows.taps(2, w).0.end.max(begin);
         self.for_rows([d, h], &mut state, lanes, |state, [z, y]| {
             if begin > 0 {
                 state.outside(0..lanes);
@@ -201,19 +205,19 @@ impl Kernel {
                     continue;
                 }
                 let x = (w + low) * stride + k - pad;
-                let offset = pooling.large.offset([n, c, z, y, x]);
+                let offset = pooling.windows.large.offset([n, c, z, y, x]);
                 let candidates = &mut state.candidates[low..high];
                 // SAFETY: the places are inside of the image.
-                unsafe { pooling.large.storage.load_wide(addresses.x, offset, step, candidates) };
+                unsafe { pooling.large.load_wide(addresses.x, offset, step, candidates) };
                 state.take(low..high, flat(pooling, [z, y, x]), stride as i64);
             }
-            if end < pooling.window[2] {
+            if end < pooling.windows.window[2] {
                 state.outside(0..lanes);
             }
         });
-        if !pooling.mode.is_greatest() {
+        if !pooling.windows.mode.is_greatest() {
             for (lane, value) in state.values[..lanes].iter_mut().enumerate() {
-                *value /= pooling.divisor([d, h, w + lane]);
+                *value /= pooling.windows.divisor([d, h, w + lane]);
             }
         }
         // SAFETY: the caller's promise.
@@ -224,7 +228,7 @@ impl Kernel {
     /// that order, once for all of it that comes together.
     fn for_rows(&self, [d, h]: [usize; 2], state: &mut Lanes, lanes: usize, mut f: impl FnMut(&mut Lanes, [usize; 2])) {
         let pooling = &self.0;
-        let [(depth, z), (height, y)] = [pooling.taps(0, d), pooling.taps(1, h)];
+        let [(depth, z), (height, y)] = [pooling.windows.taps(0, d), pooling.windows.taps(1, h)];
         if depth.start > 0 {
             state.outside(0..lanes);
         }
@@ -235,11 +239,11 @@ impl Kernel {
             for y in y..y + height.len() {
                 f(state, [z, y]);
             }
-            if height.end < pooling.window[1] {
+            if height.end < pooling.windows.window[1] {
                 state.outside(0..lanes);
             }
         }
-        if depth.end < pooling.window[0] {
+        if depth.end < pooling.windows.window[0] {
             state.outside(0..lanes);
         }
     }
@@ -249,13 +253,13 @@ impl Kernel {
     /// # Safety
     /// As for [`Kernel::channels`].
     unsafe fn finish(&self, addresses: &Addresses, at: [usize; 5], axis: usize, state: &Lanes, lanes: usize) {
-        let small = &self.0.small;
+        let Pooling { windows, small, .. } = &self.0;
         // SAFETY: the caller's promise.
         unsafe {
-            small.storage.store_wide(&state.values[..lanes], addresses.y, small.offset(at), small.strides[axis]);
+            small.store_wide(&state.values[..lanes], addresses.y, windows.small.offset(at), windows.small.0[axis]);
             if let Some(index) = &self.0.index {
                 let indices = &state.indices[..lanes];
-                index.storage.store_whole(indices, addresses.index, index.offset(at), index.strides[axis]);
+                index.storage.store_whole(indices, addresses.index, index.strides.offset(at), index.strides.0[axis]);
             }
         }
     }
@@ -263,5 +267,5 @@ impl Kernel {
 
 /// Flat index of a place of the image.
 fn flat(pooling: &Pooling, [z, y, x]: [usize; 3]) -> i64 {
-    ((z * pooling.input[1] + y) * pooling.input[2] + x) as i64
+    ((z * pooling.windows.input[1] + y) * pooling.windows.input[2] + x) as i64
 }

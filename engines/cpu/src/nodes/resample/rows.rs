@@ -48,10 +48,10 @@ impl Number for f64 {
 
 /// Number of neighboring places that are computed together; `None` if this kernel does not serve the pooling.
 pub(super) fn lanes(pooling: &Pooling) -> Option<usize> {
-    let [_, channel, .., column] = pooling.large.strides;
-    let rows = pooling.index.is_none() && (pooling.channels == 1 || column <= channel);
-    let window = pooling.window[2];
-    (rows && window <= COLUMNS / 2).then(|| ((COLUMNS - window) / pooling.stride[2] + 1).min(LANES))
+    let [_, channel, .., column] = pooling.windows.large.0;
+    let rows = pooling.index.is_none() && (pooling.windows.channels == 1 || column <= channel);
+    let window = pooling.windows.window[2];
+    (rows && window <= COLUMNS / 2).then(|| ((COLUMNS - window) / pooling.windows.stride[2] + 1).min(LANES))
 }
 
 /// Computes windows of one channel, for `lanes` neighboring places.
@@ -61,7 +61,7 @@ pub(super) fn lanes(pooling: &Pooling) -> Option<usize> {
 pub(super) unsafe fn run(pooling: &Pooling, addresses: &Addresses, at: [usize; 5], lanes: usize) {
     // SAFETY: the caller's promise.
     unsafe {
-        match pooling.mode.is_greatest() && pooling.large.storage.is_single() {
+        match pooling.windows.mode.is_greatest() && pooling.large.is_single() {
             true => run_in::<f32>(pooling, addresses, at, lanes),
             false => run_in::<f64>(pooling, addresses, at, lanes),
         }
@@ -72,49 +72,49 @@ pub(super) unsafe fn run(pooling: &Pooling, addresses: &Addresses, at: [usize; 5
 /// As [`run`].
 unsafe fn run_in<T: Number>(pooling: &Pooling, addresses: &Addresses, [n, c, d, h, w]: [usize; 5], lanes: usize) {
     let isa = Isa::best();
-    let greatest = pooling.mode.is_greatest();
-    let (window, stride, pad) = (pooling.window[2], pooling.stride[2], pooling.pad[2]);
+    let greatest = pooling.windows.mode.is_greatest();
+    let (window, stride, pad) = (pooling.windows.window[2], pooling.windows.stride[2], pooling.windows.pad[2]);
     // The columns of the windows, from a place that may be outside of the image, and those inside.
     let begin = w * stride;
     let span = (lanes - 1) * stride + window;
     let first = pad.max(begin);
-    let last = (pad + pooling.input[2]).min(begin + span).max(first);
+    let last = (pad + pooling.windows.input[2]).min(begin + span).max(first);
     let start = if greatest { T::LEAST } else { T::ZERO };
     let (mut columns, mut row, mut values) = ([start; COLUMNS], [T::ZERO; COLUMNS], [start; LANES]);
     let (columns, row, values) = (&mut columns[..span], &mut row[..last - first], &mut values[..lanes]);
-    let [(depth, z), (height, y)] = [pooling.taps(0, d), pooling.taps(1, h)];
+    let [(depth, z), (height, y)] = [pooling.windows.taps(0, d), pooling.windows.taps(1, h)];
     for z in z..z + depth.len() {
         for y in y..y + height.len() {
             if row.is_empty() {
                 continue;
             }
-            let offset = pooling.large.offset([n, c, z, y, first - pad]);
+            let offset = pooling.windows.large.offset([n, c, z, y, first - pad]);
             // SAFETY: the columns are inside of the image.
-            unsafe { T::load(pooling.large.storage, isa, addresses.x, offset, pooling.large.strides[4], row) };
+            unsafe { T::load(pooling.large, isa, addresses.x, offset, pooling.windows.large.0[4], row) };
             isa.run(Combine { to: &mut columns[first - begin..last - begin], from: row, greatest });
         }
     }
     isa.run(Slide { to: values, from: columns, window, stride, greatest });
-    match pooling.mode {
+    match pooling.windows.mode {
         Mode::Max { zeros: false } => {}
         Mode::Max { zeros: true } => {
-            let outside = depth.len() < pooling.window[0] || height.len() < pooling.window[1];
+            let outside = depth.len() < pooling.windows.window[0] || height.len() < pooling.windows.window[1];
             for (lane, value) in values.iter_mut().enumerate() {
-                if outside || pooling.taps(2, w + lane).0.len() < window {
+                if outside || pooling.windows.taps(2, w + lane).0.len() < window {
                     *value = value.greater(T::ZERO);
                 }
             }
         }
         Mode::Average { .. } => {
-            let of_rows = pooling.divisor_of(0, d) * pooling.divisor_of(1, h);
+            let of_rows = pooling.windows.divisor_of(0, d) * pooling.windows.divisor_of(1, h);
             for (lane, value) in values.iter_mut().enumerate() {
-                *value = *value / T::of_divisor(of_rows * pooling.divisor_of(2, w + lane));
+                *value = *value / T::of_divisor(of_rows * pooling.windows.divisor_of(2, w + lane));
             }
         }
     }
-    let small = &pooling.small;
+    let Pooling { windows, small, .. } = pooling;
     // SAFETY: the caller's promise.
-    unsafe { T::store(small.storage, isa, values, addresses.y, small.offset([n, c, d, h, w]), small.strides[4]) };
+    unsafe { T::store(*small, isa, values, addresses.y, windows.small.offset([n, c, d, h, w]), windows.small.0[4]) };
 }
 
 /// Combines a row into the accumulators of the rows before it.

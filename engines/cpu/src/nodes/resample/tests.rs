@@ -19,6 +19,15 @@ const CASES: &[Case] = &[
     case("long rows", &[1, 2, 1100], &[3], &[2], [&[1], &[1]], false),
     case("long rows, far apart", &[1, 2, 2, 700], &[2, 5], &[1, 3], [&[0, 2], &[0, 1]], false),
     case("mostly padding", &[1, 2, 2, 3], &[2, 2], &[1, 1], [&[3, 2], &[2, 4]], false),
+    case("rows of two, whole vectors", &[1, 2, 5, 70], &[2, 2], &[2, 2], [&[0, 0], &[0, 0]], false),
+    case("rows of three, whole vectors", &[2, 1, 6, 67], &[3, 3], &[2, 2], [&[1, 1], &[1, 1]], false),
+    case("two of three columns before", &[1, 1, 5, 64], &[2, 3], &[1, 2], [&[0, 2], &[1, 2]], false),
+    case("same, 3 by 3", &[1, 3, 9, 21], &[3, 3], &[1, 1], [&[1, 1], &[1, 1]], false),
+    case("same, 5 by 5", &[2, 1, 7, 19], &[5, 5], &[1, 1], [&[2, 2], &[2, 2]], false),
+    case("same, 2 by 4", &[1, 2, 6, 33], &[2, 4], &[1, 1], [&[1, 1], &[0, 2]], false),
+    case("same, 7 columns of 7", &[1, 2, 4, 7], &[3, 7], &[2, 1], [&[1, 3], &[1, 3]], false),
+    case("same, three dimensions", &[1, 1, 3, 4, 17], &[3, 3, 3], &[1, 1, 1], [&[1, 1, 1], &[1, 1, 1]], false),
+    case("same, more rows than are kept", &[1, 1, 20, 300], &[3, 3], &[1, 1], [&[1, 1], &[1, 1]], false),
 ];
 
 fn forward(case: &Case, mode: (ResampleMode, PaddingMode)) -> ResampleFwd {
