@@ -307,6 +307,9 @@ impl GivenRows {
     }
 }
 
+/// Number of rows whose deviations are inverted together.
+const SPREADS: usize = 16;
+
 /// [`GivenRows`] whose memory its maker has been promised.
 struct GivenRowsKernel(GivenRows);
 
@@ -316,21 +319,31 @@ impl Kernel for GivenRowsKernel {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let GivenRows { rows, len, x, y, mean, spread, scale, bias, stride, double } = self.0;
-        for row in 0..rows {
+        let mut first = 0;
+        while first < rows {
             // SAFETY: the row's, which `GivenRows::run` has been promised.
-            let of = |values: *const f32| f64::from(unsafe { *values.add(row * stride) });
-            let inverse = match spread {
-                Spread::Inverse(values) => of(values),
-                Spread::Variance(values, epsilon) => 1.0 / (of(values) + epsilon).sqrt(),
-            };
-            // SAFETY: as many elements as a row has, which `GivenRows::run` has been promised; results overlap nothing.
-            let (x, y) = unsafe {
-                let (x, y) = (x.0.add(row * x.1), y.0.add(row * y.1));
-                (std::slice::from_raw_parts(x, len), std::slice::from_raw_parts_mut(y, len))
-            };
-            let (scale, bias) = (scale.map_or(1.0, of), bias.map_or(0.0, of));
-            let [scale, bias] = [scale, bias].map(Parameters::Same);
-            Normalized { x, y, mean: of(mean), inverse, scale, bias, double }.run(s);
+            let of = |values: *const f32, row: usize| f64::from(unsafe { *values.add(row * stride) });
+            // Those of several rows at once: a root and a quotient take as long as half a short row.
+            let count = SPREADS.min(rows - first);
+            let mut inverses = [0f64; SPREADS];
+            for (i, inverse) in inverses[..count].iter_mut().enumerate() {
+                *inverse = match spread {
+                    Spread::Inverse(values) => of(values, first + i),
+                    Spread::Variance(values, epsilon) => 1.0 / (of(values, first + i) + epsilon).sqrt(),
+                };
+            }
+            for (row, inverse) in (first..first + count).zip(inverses) {
+                // SAFETY: as many elements as a row has, which `GivenRows::run` has been promised; results overlap nothing.
+                let (x, y) = unsafe {
+                    let (x, y) = (x.0.add(row * x.1), y.0.add(row * y.1));
+                    (std::slice::from_raw_parts(x, len), std::slice::from_raw_parts_mut(y, len))
+                };
+                let (scale, bias) =
+                    (scale.map_or(1.0, |values| of(values, row)), bias.map_or(0.0, |values| of(values, row)));
+                let [scale, bias] = [scale, bias].map(Parameters::Same);
+                Normalized { x, y, mean: of(mean, row), inverse, scale, bias, double }.run(s);
+            }
+            first += count;
         }
     }
 }

@@ -5,8 +5,9 @@
 
 use std::sync::Arc;
 
+use hipdnn_cpu_kernels::extremes::{extreme, extremes_of_rows};
 use hipdnn_cpu_kernels::sums::{self, RowsToAdd, add_rows};
-use hipdnn_cpu_simd::isa::{Isa, Kernel as IsaKernel, MAX_LANES, Simd, first};
+use hipdnn_cpu_simd::isa::{Isa, Kernel as IsaKernel, Simd};
 use hipdnn_cpu_threads::Pool;
 use hipdnn_engine_core::Declined;
 use hipdnn_engine_core::ops::{NUMBERS_AND_FP8, reduction};
@@ -265,24 +266,37 @@ impl Kernel {
         let (extent, stride) = self.row;
         let base = self.kept.0.offset(outer) + first * step;
         sums.fill(self.fold.start());
-        // Cleared once: rows may be much shorter.
-        let room = &mut ([0f32; ROW], [0f64; ROW]);
+        // Cleared once, if at all: rows may be much shorter.
+        let mut room = None;
         for piece in pieces {
             let start = piece % self.pieces * self.piece;
             let end = extent.min(start + self.piece);
             let base = base + self.reduced.offset(piece / self.pieces);
-            if self.along_columns && self.lies(step) && matches!(self.fold, Fold::Sum | Fold::SumOfSquares) {
+            if self.along_columns && self.lies(step) {
                 let first = addresses.input.cast::<f32>().wrapping_add(base + start * stride);
                 let rows = RowsToAdd { first, stride, count: end - start };
-                // SAFETY: the elements are those of the block in these places of the reduced dimensions.
-                unsafe { add_rows(self.isa, sums, rows, self.fold == Fold::SumOfSquares) };
-                continue;
+                match self.fold {
+                    Fold::Sum | Fold::SumOfSquares => {
+                        // SAFETY: the elements are those of the block in these places of the reduced dimensions.
+                        unsafe { add_rows(self.isa, sums, rows, self.fold == Fold::SumOfSquares) };
+                        continue;
+                    }
+                    Fold::Least | Fold::Greatest => {
+                        let greatest = self.fold == Fold::Greatest;
+                        let mut values = [self.fold.start() as f32; COLUMNS];
+                        // SAFETY: the elements are those of the block in these places; a block has no more columns.
+                        unsafe { extremes_of_rows(self.isa, &mut values[..sums.len()], rows, greatest) };
+                        self.fold.columns(self.isa, sums, &values[..sums.len()]);
+                        continue;
+                    }
+                    _ => {}
+                }
             }
             if self.along_columns {
                 for k in start..end {
                     // SAFETY: the elements are those of the block in one place of the reduced dimensions.
                     unsafe {
-                        let values = self.load(addresses, base + k * stride, step, sums.len(), room);
+                        let values = self.load(addresses, base + k * stride, step, sums.len(), &mut room);
                         self.columns(sums, values);
                     }
                 }
@@ -303,7 +317,7 @@ impl Kernel {
                     let from = base + column * step + start * stride;
                     // SAFETY: the elements are those of the row from `start` on.
                     unsafe {
-                        let values = self.load(addresses, from, stride, most.min(end - start), room);
+                        let values = self.load(addresses, from, stride, most.min(end - start), &mut room);
                         *sum = self.fold.join(*sum, self.row(values));
                     }
                 }
@@ -327,13 +341,15 @@ impl Kernel {
         offset: usize,
         stride: usize,
         len: usize,
-        room: &'r mut ([f32; ROW], [f64; ROW]),
+        room: &'r mut Option<([f32; ROW], [f64; ROW])>,
     ) -> Elements<'r> {
         if self.lies(stride) {
             let from = addresses.input.cast::<f32>().wrapping_add(offset);
             // SAFETY: the caller's promise; elements of tensors are aligned, and nobody writes inputs.
-            Elements::Single(unsafe { std::slice::from_raw_parts(from, len) })
-        } else if self.from.is_single() {
+            return Elements::Single(unsafe { std::slice::from_raw_parts(from, len) });
+        }
+        let room = room.get_or_insert_with(|| ([0.0; ROW], [0.0; ROW]));
+        if self.from.is_single() {
             let values = &mut room.0[..len];
             // SAFETY: the caller's promise.
             unsafe { self.from.load(self.isa, addresses.input, offset, stride, values) };
@@ -591,75 +607,14 @@ impl IsaKernel for Rows<'_> {
         // Plain loops: what iterators call is compiled without the instruction set.
         for (sum, row) in results.iter_mut().zip(values.chunks_exact(len)) {
             *sum = match fold {
-                Fold::Least => least(*sum, extreme::<S, false>(s, row)),
-                Fold::Greatest => greatest(*sum, extreme::<S, true>(s, row)),
+                Fold::Least => least(*sum, extreme::<S, false>(s, row).into()),
+                Fold::Greatest => greatest(*sum, extreme::<S, true>(s, row).into()),
                 Fold::Sum => *sum + sums::sum(s, row),
                 Fold::SumOfSquares => *sum + sums::sum_of_squares(s, row),
                 _ => fold.join(*sum, fold.run(Row { fold, values: row })),
             };
         }
     }
-}
-
-/// Number of vectors in which extremes are kept side by side.
-const VECTORS: usize = 4;
-
-/// Greatest or least value of a row; NaN if there is one. It has no digits that `f32` has not.
-#[inline(always)]
-fn extreme<S: Simd, const GREATEST: bool>(s: S, row: &[f32]) -> f64 {
-    let start = if GREATEST { f32::NEG_INFINITY } else { f32::INFINITY };
-    // The better ones, which are no NaN, and beside them those that are.
-    let mut best = [s.splat(start); VECTORS];
-    let mut spoilt = best;
-    let (whole, rest) = row.split_at(row.len() - row.len() % (VECTORS * S::LANES));
-    for chunk in whole.chunks_exact(VECTORS * S::LANES) {
-        for i in 0..VECTORS {
-            // SAFETY: a chunk is as many vectors.
-            let values = unsafe { s.load(chunk.as_ptr().add(i * S::LANES)) };
-            best[i] = better::<S, GREATEST>(s, values, best[i]);
-            spoilt[i] = s.select(s.nan(values), values, spoilt[i]);
-        }
-    }
-    for i in 1..VECTORS {
-        best[0] = better::<S, GREATEST>(s, best[i], best[0]);
-        spoilt[0] = s.select(s.nan(spoilt[i]), spoilt[i], spoilt[0]);
-    }
-    for chunk in rest.chunks(S::LANES) {
-        // SAFETY: a chunk has no more values than a vector; loads end with it.
-        let values = unsafe {
-            if chunk.len() == S::LANES {
-                s.load(chunk.as_ptr())
-            } else {
-                let mask = s.mask(first(chunk.len()));
-                s.select(mask, s.load_masked(mask, chunk.as_ptr()), s.splat(start))
-            }
-        };
-        best[0] = better::<S, GREATEST>(s, values, best[0]);
-        spoilt[0] = s.select(s.nan(values), values, spoilt[0]);
-    }
-    let (mut lanes, mut others) = ([start; MAX_LANES], [start; MAX_LANES]);
-    // SAFETY: the arrays take the widest vector.
-    unsafe {
-        s.store(lanes.as_mut_ptr(), best[0]);
-        s.store(others.as_mut_ptr(), spoilt[0]);
-    }
-    let mut len = S::LANES / 2;
-    while len > 0 {
-        for i in 0..len {
-            let is_better = if GREATEST { lanes[i + len] > lanes[i] } else { lanes[i + len] < lanes[i] };
-            lanes[i] = if is_better { lanes[i + len] } else { lanes[i] };
-            // Infinities of one sign, or NaN.
-            others[i] += others[i + len];
-        }
-        len /= 2;
-    }
-    f64::from(if others[0].is_nan() { others[0] } else { lanes[0] })
-}
-
-/// Better one of two values; the second one if either is NaN.
-#[inline(always)]
-fn better<S: Simd, const GREATEST: bool>(s: S, a: S::V, b: S::V) -> S::V {
-    if GREATEST { s.max(a, b) } else { s.min(a, b) }
 }
 
 #[inline(always)]
