@@ -2,7 +2,7 @@
 
 use hipdnn_cpu_simd::isa::{Isa, Kernel, MAX_LANES, Simd, first};
 
-use crate::sums::RowsToAdd;
+use crate::sums::{ElementRows, ROWS};
 
 /// Number of vectors in which extremes are kept side by side.
 const VECTORS: usize = 4;
@@ -12,7 +12,7 @@ const VECTORS: usize = 4;
 pub fn extreme<S: Simd, const GREATEST: bool>(s: S, row: &[f32]) -> f32 {
     let start = neutral(GREATEST);
     // Beside the extremes the sums, of which none is a number where one of the values is not: a comparison and a choice less
-    // for each vector. The values of a vector replace a NaN that came before.
+    // for each vector. A NaN replaces nothing.
     let mut best = [s.splat(start); VECTORS];
     let mut sums = [s.splat(0.0); VECTORS];
     let (from, len) = (row.as_ptr(), row.len());
@@ -22,7 +22,7 @@ pub fn extreme<S: Simd, const GREATEST: bool>(s: S, row: &[f32]) -> f32 {
         while at + VECTORS * S::LANES <= len {
             for i in 0..VECTORS {
                 let values = s.load(from.add(at + i * S::LANES));
-                best[i] = better::<S, GREATEST>(s, best[i], values);
+                best[i] = better::<S, GREATEST>(s, values, best[i]);
                 sums[i] = s.add(sums[i], values);
             }
             at += VECTORS * S::LANES;
@@ -31,19 +31,21 @@ pub fn extreme<S: Simd, const GREATEST: bool>(s: S, row: &[f32]) -> f32 {
             if at < len {
                 let mask = s.mask(first((len - at).min(S::LANES)));
                 let values = s.load_masked(mask, from.add(at));
-                best[i] = better::<S, GREATEST>(s, best[i], s.select(mask, values, s.splat(start)));
+                best[i] = better::<S, GREATEST>(s, s.select(mask, values, s.splat(start)), best[i]);
                 sums[i] = s.add(sums[i], values);
                 at += S::LANES;
             }
         }
     }
-    let of_two = |i| (better::<S, GREATEST>(s, best[i], best[i + 2]), s.add(sums[i], sums[i + 2]));
-    let ((a, sum_a), (b, sum_b)) = (of_two(0), of_two(1));
+    for i in 1..VECTORS {
+        best[0] = better::<S, GREATEST>(s, best[i], best[0]);
+        sums[0] = s.add(sums[0], sums[i]);
+    }
     let (mut lanes, mut totals) = ([start; MAX_LANES], [0f32; MAX_LANES]);
     // SAFETY: the arrays take the widest vector.
     unsafe {
-        s.store(lanes.as_mut_ptr(), better::<S, GREATEST>(s, a, b));
-        s.store(totals.as_mut_ptr(), s.add(sum_a, sum_b));
+        s.store(lanes.as_mut_ptr(), best[0]);
+        s.store(totals.as_mut_ptr(), sums[0]);
     }
     let mut len = S::LANES / 2;
     while len > 0 {
@@ -61,16 +63,13 @@ pub fn extreme<S: Simd, const GREATEST: bool>(s: S, row: &[f32]) -> f32 {
 ///
 /// # Safety
 /// Each of the rows can be read, as many elements as there are values.
-pub unsafe fn extremes_of_rows(isa: Isa, values: &mut [f32], rows: RowsToAdd, greatest: bool) {
+pub unsafe fn extremes_of_rows(isa: Isa, values: &mut [f32], rows: ElementRows, greatest: bool) {
     isa.run(OfRows { values, rows, greatest });
 }
 
-/// Number of rows that are read side by side: memory is fetched ahead of long runs, of as many as these.
-const ROWS: usize = 8;
-
 struct OfRows<'a> {
     values: &'a mut [f32],
-    rows: RowsToAdd,
+    rows: ElementRows,
     greatest: bool,
 }
 
@@ -86,7 +85,7 @@ impl Kernel for OfRows<'_> {
 impl OfRows<'_> {
     #[inline(always)]
     fn take<S: Simd, const GREATEST: bool>(self, s: S) {
-        let OfRows { values, rows: RowsToAdd { first: from, stride, count }, .. } = self;
+        let OfRows { values, rows: ElementRows { first: from, stride, count }, .. } = self;
         let mut row = 0;
         while row < count {
             let rows = ROWS.min(count - row);
@@ -205,7 +204,7 @@ mod tests {
             }
             for (which, greatest) in [true, false].into_iter().enumerate() {
                 let mut values = vec![neutral(greatest); len];
-                let rows = RowsToAdd { first: matrix.as_ptr(), stride, count: 21 };
+                let rows = ElementRows { first: matrix.as_ptr(), stride, count: 21 };
                 // SAFETY: the matrix has so many rows, each of more elements.
                 unsafe { extremes_of_rows(isa, &mut values, rows, greatest) };
                 for (got, column) in values.iter().zip(&columns) {

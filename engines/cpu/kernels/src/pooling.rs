@@ -125,12 +125,12 @@ impl Windows {
         same::is_same(self).then_some(Axis::Same).or(columns::lanes(self).map(Axis::Columns))
     }
 
-    /// Reduces all windows, with vectors along that axis, which is [`Windows::axis`]'s.
+    /// Reduces all windows, with vectors along that axis.
     ///
     /// # Safety
-    /// `x` has the elements of the image, `y` those of the results, which nobody else uses.
-    pub unsafe fn reduce(&self, axis: Axis, pool: &Pool, x: *const f32, y: *mut f32) {
-        let isa = Isa::best();
+    /// The axis is what [`Windows::axis`] gave; windows have at least one element along each dimension, and a distance of one. `x` has
+    /// the elements of the image, `y` those of the results, which nobody else uses.
+    pub unsafe fn reduce(&self, isa: Isa, axis: Axis, pool: &Pool, x: *const f32, y: *mut f32) {
         let [depth, height, width] = self.output;
         let taps: usize = (0..3).map(|axis| self.window[axis].min(self.input[axis])).product();
         let (planes, of_row) = match axis {
@@ -140,9 +140,9 @@ impl Windows {
         let rows = planes * depth * height;
         // Units along columns begin with memory of their own to fill.
         let per_unit = if axis == Axis::Channels { PER_UNIT } else { 4 * PER_UNIT };
-        let group = (per_unit / (of_row * taps).max(1)).max(1);
+        let group = (per_unit / of_row.saturating_mul(taps).max(1)).max(1);
         let tensors = Tensors { x, y };
-        // The whole value moves into the closure, so that its promise about threads is what is checked.
+        // The closure has a reference to the whole value, so that its promise about threads is what is checked.
         let tensors = &tensors;
         pool.run(rows.div_ceil(group), &|unit| {
             let part =
@@ -182,7 +182,8 @@ struct Tensors {
 // SAFETY: the image is only read, and each element of the results is written by one thread.
 unsafe impl Sync for Tensors {}
 
-/// Rows of results, counted over all images, of which those along the channels have all channels.
+/// Rows of results, counted over all images, of which those along the channels have all channels. Its maker has been promised the
+/// memory of their windows and of the results.
 struct Part<'a> {
     windows: &'a Windows,
     x: *const f32,
@@ -250,5 +251,102 @@ unsafe fn put<S: Simd>(s: S, value: S::V, len: usize, to: *mut f32, step: usize)
             to.add(lane * step).write(lanes[lane]);
             lane += 1;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Extents of the image and of windows, their distance, and the padding before and behind the image.
+    type Shape = [[usize; 3]; 5];
+
+    /// Windows over images of rows one behind the other, or of contiguous channels.
+    fn windows(mode: Mode, last: bool, [input, window, stride, before, behind]: Shape) -> Windows {
+        let output = std::array::from_fn(|i| (input[i] + before[i] + behind[i] - window[i]) / stride[i] + 1);
+        let (batch, channels) = (2, 3);
+        let strides = |[d, h, w]: [usize; 3]| {
+            Strides(if last {
+                [d * h * w * channels, 1, h * w * channels, w * channels, channels]
+            } else {
+                [channels * d * h * w, d * h * w, h * w, w, 1]
+            })
+        };
+        let (large, small) = (strides(input), strides(output));
+        Windows { mode, batch, channels, large, small, input, output, window, stride, pad: before }
+    }
+
+    /// Result of a window by loops in `f64`, and the sum of magnitudes.
+    fn expected(windows: &Windows, x: &[f32], at: [usize; 5]) -> (f64, f64) {
+        let (mut greatest, mut sum, mut size, mut inside) = (f64::NEG_INFINITY, 0.0, 0.0, 0);
+        let [n, c, place @ ..] = at;
+        let [depth, height, width] = windows.window;
+        for tap in (0..depth).flat_map(|z| (0..height).flat_map(move |y| (0..width).map(move |x| [z, y, x]))) {
+            let place: [Option<usize>; 3] = std::array::from_fn(|i| {
+                let padded = place[i] * windows.stride[i] + tap[i];
+                padded.checked_sub(windows.pad[i]).filter(|place| *place < windows.input[i])
+            });
+            let value = match place {
+                [Some(z), Some(y), Some(column)] => {
+                    inside += 1;
+                    f64::from(x[windows.large.offset([n, c, z, y, column])])
+                }
+                _ if windows.mode == (Mode::Max { zeros: false }) => continue,
+                _ => 0.0,
+            };
+            greatest = if value > greatest || value.is_nan() { value } else { greatest };
+            (sum, size) = (sum + value, size + value.abs());
+        }
+        let count =
+            if windows.mode == (Mode::Average { zeros: true }) { depth * height * width } else { inside.max(1) };
+        if windows.mode.is_greatest() { (greatest, 0.0) } else { (sum / count as f64, size / count as f64) }
+    }
+
+    #[test]
+    fn every_set_reduces_windows_as_loops_do() {
+        let shapes: [Shape; 9] = [
+            [[1, 5, 37], [1, 2, 2], [1, 2, 2], [0; 3], [0; 3]],
+            [[1, 6, 70], [1, 2, 2], [1, 2, 2], [0, 0, 1], [0, 0, 1]],
+            [[1, 6, 45], [1, 3, 3], [1, 2, 2], [0, 1, 1], [0, 1, 1]],
+            [[1, 4, 20], [1, 3, 3], [1, 1, 1], [0; 3], [0; 3]],
+            [[1, 9, 21], [1, 3, 3], [1, 1, 1], [0, 1, 1], [0, 1, 1]],
+            [[1, 7, 19], [1, 5, 5], [1, 1, 1], [0, 2, 2], [0, 2, 2]],
+            [[1, 6, 33], [1, 2, 4], [1, 1, 1], [0, 1, 1], [0, 0, 2]],
+            [[3, 4, 17], [3, 3, 3], [1, 1, 1], [1, 1, 1], [1, 1, 1]],
+            [[1, 20, 300], [1, 3, 7], [1, 2, 1], [0, 1, 3], [0, 1, 3]],
+        ];
+        let modes = [true, false].map(|zeros| [Mode::Max { zeros }, Mode::Average { zeros }]).concat();
+        let mut axes = std::collections::HashSet::new();
+        for shape in shapes {
+            let [input, window, ..] = shape;
+            for (mode, last) in modes.iter().flat_map(|mode| [(*mode, false), (*mode, true)]) {
+                let windows = windows(mode, last, shape);
+                let len = |extents: [usize; 3]| windows.batch * windows.channels * extents.iter().product::<usize>();
+                let mut x: Vec<f32> = (0..len(input)).map(|i| ((i * 7919) % 1009) as f32 * 0.01 - 6.0).collect();
+                // Windows without a number, and with both infinities.
+                (x[7], x[40], x[41]) = (f32::NAN, f32::INFINITY, f32::NEG_INFINITY);
+                let axis = windows.axis(true).unwrap();
+                axes.insert(std::mem::discriminant(&axis));
+                for isa in Isa::of_vectors() {
+                    let mut y = vec![f32::NAN; len(windows.output)];
+                    let pool = Pool::new(2);
+                    // SAFETY: the vectors have all elements of the image and of the results.
+                    unsafe { windows.reduce(isa, axis, &pool, x.as_ptr(), y.as_mut_ptr()) };
+                    let [depth, height, width] = windows.output;
+                    for i in 0..len(windows.output) {
+                        let (rest, w, h) = (i / width / height, i % width, i / width % height);
+                        let at = [rest / depth / windows.channels, rest / depth % windows.channels, rest % depth, h, w];
+                        let (want, size) = expected(&windows, &x, at);
+                        let got = f64::from(y[windows.small.offset(at)]);
+                        // As many sums, the product with an inverse and its rounding.
+                        let terms = 3 + window.iter().product::<usize>();
+                        let bound = terms as f64 * f64::from(f32::EPSILON) / 2.0 * size;
+                        let same = got == want || (got.is_nan() && want.is_nan()) || (got - want).abs() <= bound;
+                        assert!(same, "{isa} {axis:?} {mode:?} {window:?} at {at:?}: expected {want}, got {got}");
+                    }
+                }
+            }
+        }
+        assert_eq!(axes.len(), 3, "channels, columns and rows of the same length");
     }
 }

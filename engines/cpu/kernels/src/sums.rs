@@ -82,9 +82,9 @@ impl Kernel for AddSquaresFrom<'_> {
     }
 }
 
-/// Rows of elements, of which each has one for each of some sums.
+/// Rows of elements, of which each has one for each of some results.
 #[derive(Clone, Copy)]
-pub struct RowsToAdd {
+pub struct ElementRows {
     /// First element of the first row.
     pub first: *const f32,
     /// Stride between rows, in elements.
@@ -97,7 +97,7 @@ pub struct RowsToAdd {
 ///
 /// # Safety
 /// Each of the rows can be read, as many elements as there are sums.
-pub unsafe fn add_rows(isa: Isa, sums: &mut [f64], rows: RowsToAdd, squares: bool) {
+pub unsafe fn add_rows(isa: Isa, sums: &mut [f64], rows: ElementRows, squares: bool) {
     isa.run(AddRows { sums, rows, squares });
 }
 
@@ -108,11 +108,11 @@ const LINE: usize = 16;
 const LINE_VECTORS: usize = LINE / 8;
 
 /// Number of rows that are read side by side: memory is fetched ahead of long runs, of as many as these.
-const ROWS: usize = 8;
+pub(crate) const ROWS: usize = 8;
 
 struct AddRows<'a> {
     sums: &'a mut [f64],
-    rows: RowsToAdd,
+    rows: ElementRows,
     squares: bool,
 }
 
@@ -128,16 +128,16 @@ impl Kernel for AddRows<'_> {
 impl AddRows<'_> {
     #[inline(always)]
     fn add<S: Simd, const SQUARES: bool>(self, s: S) {
-        let AddRows { sums, rows: RowsToAdd { first, stride, count }, .. } = self;
+        let AddRows { sums, rows: ElementRows { first, stride, count }, .. } = self;
         for row in (0..count).step_by(ROWS) {
-            let rows = RowsToAdd { first: first.wrapping_add(row * stride), stride, count: ROWS.min(count - row) };
+            let rows = ElementRows { first: first.wrapping_add(row * stride), stride, count: ROWS.min(count - row) };
             AddRows::some::<S, SQUARES>(s, sums, rows);
         }
     }
 
     /// Adds rows that are read side by side.
     #[inline(always)]
-    fn some<S: Simd, const SQUARES: bool>(s: S, sums: &mut [f64], RowsToAdd { first, stride, count }: RowsToAdd) {
+    fn some<S: Simd, const SQUARES: bool>(s: S, sums: &mut [f64], ElementRows { first, stride, count }: ElementRows) {
         let vectors = const { LINE / S::LANES };
         let mut at = 0;
         while at + LINE <= sums.len() {

@@ -3,10 +3,11 @@
 //! Sums and products are kept in `f64`. A reduction to few elements is cut into parts of a fixed size, which are combined in
 //! order: results do not depend on the number of threads.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use hipdnn_cpu_kernels::extremes::{extreme, extremes_of_rows};
-use hipdnn_cpu_kernels::sums::{self, RowsToAdd, add_rows};
+use hipdnn_cpu_kernels::sums::{self, ElementRows, add_rows};
 use hipdnn_cpu_simd::isa::{Isa, Kernel as IsaKernel, Simd};
 use hipdnn_cpu_threads::Pool;
 use hipdnn_engine_core::Declined;
@@ -254,44 +255,44 @@ impl Kernel {
     ///
     /// # Safety
     /// The block lies within the kept dimensions and the pieces within the reduced ones; the input can be read.
-    unsafe fn sum(
-        &self,
-        addresses: &Addresses,
-        outer: usize,
-        first: usize,
-        sums: &mut [f64],
-        pieces: std::ops::Range<usize>,
-    ) {
+    unsafe fn sum(&self, addresses: &Addresses, outer: usize, first: usize, sums: &mut [f64], pieces: Range<usize>) {
         let (_, step, _) = self.columns;
         let (extent, stride) = self.row;
         let base = self.kept.0.offset(outer) + first * step;
         sums.fill(self.fold.start());
         // Cleared once, if at all: rows may be much shorter.
         let mut room = None;
-        for piece in pieces {
+        // First element of a piece, and the range of its places in a row.
+        let place = |piece: usize| {
             let start = piece % self.pieces * self.piece;
-            let end = extent.min(start + self.piece);
-            let base = base + self.reduced.offset(piece / self.pieces);
-            if self.along_columns && self.lies(step) {
-                let first = addresses.input.cast::<f32>().wrapping_add(base + start * stride);
-                let rows = RowsToAdd { first, stride, count: end - start };
-                match self.fold {
-                    Fold::Sum | Fold::SumOfSquares => {
-                        // SAFETY: the elements are those of the block in these places of the reduced dimensions.
-                        unsafe { add_rows(self.isa, sums, rows, self.fold == Fold::SumOfSquares) };
-                        continue;
-                    }
-                    Fold::Least | Fold::Greatest => {
-                        let greatest = self.fold == Fold::Greatest;
-                        let mut values = [self.fold.start() as f32; COLUMNS];
-                        // SAFETY: the elements are those of the block in these places; a block has no more columns.
-                        unsafe { extremes_of_rows(self.isa, &mut values[..sums.len()], rows, greatest) };
-                        self.fold.columns(self.isa, sums, &values[..sums.len()]);
-                        continue;
-                    }
-                    _ => {}
+            (base + self.reduced.offset(piece / self.pieces), start..extent.min(start + self.piece))
+        };
+        let rows = |piece: usize| {
+            let (base, places) = place(piece);
+            let first = addresses.input.cast::<f32>().wrapping_add(base + places.start * stride);
+            ElementRows { first, stride, count: places.len() }
+        };
+        match self.fold {
+            Fold::Sum | Fold::SumOfSquares if self.along_columns && self.lies(step) => {
+                for piece in pieces {
+                    // SAFETY: the elements are those of the block in these places of the reduced dimensions.
+                    unsafe { add_rows(self.isa, sums, rows(piece), self.fold == Fold::SumOfSquares) };
                 }
+                return;
             }
+            Fold::Least | Fold::Greatest if self.along_columns && self.lies(step) => {
+                let mut values = [self.fold.start() as f32; COLUMNS];
+                let values = &mut values[..sums.len()];
+                for piece in pieces {
+                    // SAFETY: the elements are those of the block in these places of the reduced dimensions.
+                    unsafe { extremes_of_rows(self.isa, values, rows(piece), self.fold == Fold::Greatest) };
+                }
+                return self.fold.columns(self.isa, sums, values);
+            }
+            _ => {}
+        }
+        for piece in pieces {
+            let (base, Range { start, end }) = place(piece);
             if self.along_columns {
                 for k in start..end {
                     // SAFETY: the elements are those of the block in one place of the reduced dimensions.

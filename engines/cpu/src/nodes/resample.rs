@@ -66,14 +66,15 @@ impl Image {
     }
 }
 
-/// Pooling: `large` is its input, `small` its output.
+/// Pooling: windows over its input, which is `large`, with a result each in its output, which is `small`.
 #[derive(Clone, Debug)]
 struct Pooling {
     windows: Windows,
     /// True if sums are kept in `f64` wherever they are.
     double: bool,
-    /// Types of the tensors.
+    /// Type of the input.
     large: Storage,
+    /// Type of the output.
     small: Storage,
     index: Option<Image>,
 }

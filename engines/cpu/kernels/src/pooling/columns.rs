@@ -1,5 +1,5 @@
-//! Pooling along the last dimension, row by row: windows of up to three rows and columns inside of the image are reduced in registers,
-//! others by way of a row of reduced columns in memory.
+//! Pooling along the last dimension, row by row: by way of a row of reduced columns in memory, but for windows of two rows and columns
+//! side by side, whose columns have one result each and are reduced in registers.
 
 use std::ops::Range;
 
@@ -38,8 +38,6 @@ struct Lanes {
     columns: Range<usize>,
     /// Columns inside of the image.
     inside: Range<usize>,
-    /// Results whose windows have all of their columns inside of the image, counted from the first.
-    whole: Range<usize>,
 }
 
 /// Rows of the windows of a row of results.
@@ -70,9 +68,7 @@ impl ColumnRows<'_> {
             let end = begin + (count - 1) * stride + window;
             let inside = pad.clamp(begin, end);
             let inside = inside..(pad + windows.input[2]).min(end).max(inside);
-            let result = |column: usize| column.div_ceil(stride).clamp(w, w + count) - w;
-            let whole = result(pad)..result((pad + windows.input[2] + 1).saturating_sub(window)).max(result(pad));
-            let lanes = Lanes { first: w, count, columns: begin..end, inside, whole };
+            let lanes = Lanes { first: w, count, columns: begin..end, inside };
             let window = Elements { first: std::ptr::null(), counts: [0; 3], strides: [0; 3] };
             let mut group = [Rows { window, to: std::ptr::null_mut(), step: 0, depth: 0, height: 0 }; ROWS];
             let (mut held, mut row) = (0, rows.start);
@@ -129,12 +125,12 @@ impl<F: Fold> Kernel for Folded<'_, F> {
             |lanes, group| {
                 let counts_around = fold.around() != fold.neutral();
                 let cut = |rows: &Rows| counts_around && rows.window.counts[..2] != windows.window[..2];
-                let in_registers = |rows: &Rows| match lanes.whole.len() >= S::LANES && rows.step == 1 && !cut(rows) {
-                    true => InRegisters::of(rows.window.counts, shape),
-                    false => None,
-                };
+                // A vector of results or more, whose windows are inside of the image.
+                let is_whole = shape == (2, 2) && lanes.inside == lanes.columns && lanes.count >= S::LANES;
+                let in_registers =
+                    |rows: &Rows| is_whole && rows.window.counts[..2] == [1, 2] && rows.step == 1 && !cut(rows);
                 for (rows, columns) in group.iter().zip(&mut columns) {
-                    if in_registers(rows).is_some() {
+                    if in_registers(rows) {
                         continue;
                     }
                     let cut = cut(rows);
@@ -151,22 +147,18 @@ impl<F: Fold> Kernel for Folded<'_, F> {
                 for (rows, columns) in group.iter().zip(&columns) {
                     let factors =
                         fold.factors(windows, &rows.window, [rows.depth, rows.height, lanes.first], lanes.count);
-                    let (from, all, to) = (Reduced(columns.as_ptr()), 0..lanes.count, (rows.to, rows.step));
-                    // SAFETY: the results are the output's, in a row of this unit.
+                    let (from, count, to) = (Reduced(columns.as_ptr()), lanes.count, (rows.to, rows.step));
+                    // SAFETY: the results are the output's, in a row of this unit; where columns are reduced in registers, all of them are
+                    // inside of the image, a vector or more.
                     unsafe {
-                        match (in_registers(rows), shape) {
-                            (Some(InRegisters::Two), (2, 2)) => {
-                                in_image::<S, F, 2, 2, 2>(s, &fold, factors, lanes, rows)
+                        match shape {
+                            (2, 2) if in_registers(rows) => {
+                                let from = OfTwoRows { first: rows.window.first, stride: rows.window.strides[1] };
+                                slide::<S, F, _, 2, 2>(s, &fold, factors, from, count, to);
                             }
-                            (Some(InRegisters::Two), (3, 2)) => {
-                                in_image::<S, F, 2, 3, 2>(s, &fold, factors, lanes, rows)
-                            }
-                            (Some(InRegisters::Three), (3, 2)) => {
-                                in_image::<S, F, 3, 3, 2>(s, &fold, factors, lanes, rows)
-                            }
-                            (_, (2, 2)) => slide::<S, F, _, 2, 2>(s, &fold, factors, from, all, to),
-                            (_, (3, 1)) => slide::<S, F, _, 3, 1>(s, &fold, factors, from, all, to),
-                            (_, (3, 2)) => slide::<S, F, _, 3, 2>(s, &fold, factors, from, all, to),
+                            (2, 2) => slide::<S, F, _, 2, 2>(s, &fold, factors, from, count, to),
+                            (3, 1) => slide::<S, F, _, 3, 1>(s, &fold, factors, from, count, to),
+                            (3, 2) => slide::<S, F, _, 3, 2>(s, &fold, factors, from, count, to),
                             _ => fold_of_columns(s, &fold, factors, columns, lanes.count, shape, to),
                         }
                     }
@@ -249,25 +241,6 @@ unsafe fn join<S: Simd, F: Fold, const H: usize>(
     }
 }
 
-/// Number of rows of windows that are reduced in registers.
-#[derive(Clone, Copy)]
-enum InRegisters {
-    Two,
-    Three,
-}
-
-impl InRegisters {
-    /// That of windows with these numbers of elements inside of the image, of a width and stride along the last dimension.
-    #[inline(always)]
-    fn of(counts: [usize; 3], shape: (usize, usize)) -> Option<InRegisters> {
-        match ([counts[0], counts[1]], shape) {
-            ([1, 2], (2 | 3, 2)) => Some(InRegisters::Two),
-            ([1, 3], (3, 2)) => Some(InRegisters::Three),
-            _ => None,
-        }
-    }
-}
-
 /// Columns of windows, reduced.
 trait Columns: Copy {
     /// Those of a vector from a column on.
@@ -289,93 +262,40 @@ impl Columns for Reduced {
     }
 }
 
-/// Columns of `H` rows of the image.
+/// Columns of two rows of the image.
 #[derive(Clone, Copy)]
-struct OfRows<const H: usize> {
+struct OfTwoRows {
     first: *const f32,
     stride: usize,
 }
 
-impl<const H: usize> Columns for OfRows<H> {
+impl Columns for OfTwoRows {
     #[inline(always)]
     unsafe fn at<S: Simd, F: Fold>(self, s: S, fold: &F, column: usize) -> S::V {
-        let mut row = self.first.wrapping_add(column);
+        let row = self.first.wrapping_add(column);
         // SAFETY: the caller's promise, for each of the rows.
-        unsafe {
-            let mut value = s.load(row);
-            for _ in 1..H {
-                row = row.wrapping_add(self.stride);
-                value = fold.join(s, value, s.load(row));
-            }
-            value
-        }
+        unsafe { fold.join(s, s.load(row), s.load(row.wrapping_add(self.stride))) }
     }
 }
 
-/// Reduces windows of `H` rows and `W` columns, from every `STRIDE`th column on, in the image: those over its edges one by one.
+/// Reduces `W` neighboring columns, from every `STRIDE`th on: one or two.
 ///
 /// # Safety
-/// The rows can be read, as many elements of each as there are columns inside of the image; a vector of results or more have all of
-/// their columns there. The results can be written, which nobody else uses.
-#[inline(always)]
-unsafe fn in_image<S: Simd, F: Fold, const H: usize, const W: usize, const STRIDE: usize>(
-    s: S,
-    fold: &F,
-    factors: *const f32,
-    lanes: &Lanes,
-    rows: &Rows,
-) {
-    let Lanes { first, count, inside, whole, .. } = lanes;
-    let stride = rows.window.strides[1];
-    // SAFETY: the caller's promise; columns are read where they are inside.
-    unsafe {
-        let mut result = 0;
-        while result < *count {
-            if result == whole.start {
-                result = whole.end;
-                continue;
-            }
-            let begin = (first + result) * STRIDE;
-            let (from, end) = (begin.max(inside.start), (begin + W).min(inside.end));
-            let mut value = if end < from + W { fold.around() } else { fold.neutral() };
-            for column in from..end {
-                let mut from = rows.window.first.wrapping_add(column - inside.start);
-                let mut of_column = from.read();
-                for _ in 1..H {
-                    from = from.wrapping_add(stride);
-                    of_column = fold.join_scalars(of_column, from.read());
-                }
-                value = fold.join_scalars(value, of_column);
-            }
-            rows.to.wrapping_add(result).write(if F::SCALES { value * factors.add(result).read() } else { value });
-            result += 1;
-        }
-        // Column 0 is the first one of a window of the first result; those before the image are not read.
-        let before = inside.start - first * STRIDE;
-        let columns = OfRows::<H> { first: rows.window.first.wrapping_sub(before), stride };
-        slide::<S, F, _, W, STRIDE>(s, fold, factors, columns, whole.clone(), (rows.to, rows.step));
-    }
-}
-
-/// Reduces `W` neighboring columns for some results, from every `STRIDE`th column on: one or two.
-///
-/// # Safety
-/// The columns of the windows exist, and if the results are fewer than a vector's lanes, as many as those of so many. The results can
-/// be written, `step` apart, which nobody else uses.
+/// The columns of the windows exist, and if the results are fewer than a vector's lanes, as many as those of so many; so do factors, and a
+/// vector behind them, where the fold has any. The results can be written, `step` apart, which nobody else uses.
 #[inline(always)]
 unsafe fn slide<S: Simd, F: Fold, C: Columns, const W: usize, const STRIDE: usize>(
     s: S,
     fold: &F,
     factors: *const f32,
     columns: C,
-    results: Range<usize>,
+    count: usize,
     (to, step): (*mut f32, usize),
 ) {
-    let Range { start: mut w, end } = results;
+    let mut w = 0;
     loop {
         let from = w * STRIDE;
-        // SAFETY: the columns that are read are those of a vector of windows, without the last one where they are an odd number; the
-        // caller answers for the results.
+        // SAFETY: the columns that are read are those of a vector of windows; the caller answers for the results and their factors.
         unsafe {
             let value = if STRIDE == 1 {
                 let mut value = columns.at(s, fold, from);
@@ -394,19 +314,19 @@ unsafe fn slide<S: Simd, F: Fold, C: Columns, const W: usize, const STRIDE: usiz
                 value
             };
             let value = if F::SCALES { s.mul(value, s.load(factors.add(w))) } else { value };
-            if step == 1 && end - w >= S::LANES {
+            if step == 1 && count - w >= S::LANES {
                 s.store(to.add(w), value);
             } else {
-                put(s, value, S::LANES.min(end - w), to.add(w * step), step);
+                put(s, value, S::LANES.min(count - w), to.add(w * step), step);
             }
         }
         w += S::LANES;
-        if w >= end {
+        if w >= count {
             return;
         }
         // The last vector ends with the last result, some of which are then computed twice.
-        if step == 1 && end - w < S::LANES {
-            w = end - S::LANES;
+        if step == 1 && count - w < S::LANES {
+            w = count - S::LANES;
         }
     }
 }
@@ -414,8 +334,8 @@ unsafe fn slide<S: Simd, F: Fold, C: Columns, const W: usize, const STRIDE: usiz
 /// Reduces `window` neighboring columns, from every `stride`th on.
 ///
 /// # Safety
-/// The columns of `lanes` results are in front of the last two vectors' room; the results can be written, which nobody else
-/// uses.
+/// The columns of `lanes` results are in front of the last two vectors' room; where the fold has factors, so many and a vector can be read;
+/// the results can be written, which nobody else uses.
 #[inline(always)]
 unsafe fn fold_of_columns<S: Simd, F: Fold>(
     s: S,

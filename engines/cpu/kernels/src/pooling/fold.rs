@@ -24,7 +24,7 @@ pub(super) trait Fold {
 
     /// Address of the factors of a row of results: `count` of them, at most [`COLUMNS`], from that at a depth, height and column on,
     /// and room for a vector behind them. Their windows have planes and rows inside of the image as [`Elements`] counts. They stay
-    /// until the second next call.
+    /// until the next call.
     fn factors(&mut self, windows: &Windows, elements: &Elements, at: [usize; 3], count: usize) -> *const f32;
 }
 

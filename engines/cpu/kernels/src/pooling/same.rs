@@ -95,8 +95,8 @@ impl Rows {
         let (window, len) = (if W > 0 { W } else { self.window }, self.count * self.width);
         // SAFETY: the caller's promise; the window of a result begins at most its extent before it.
         unsafe {
-            // The factor of all results that are not at an edge, if there are any.
-            let factor = if F::SCALES { factors.add(self.pad.min(self.width - 1)).read() } else { 1.0 };
+            // The factor of all results that are not at an edge.
+            let factor = if F::SCALES { factors.add(self.pad).read() } else { 1.0 };
             let factor = s.splat(factor);
             let mut i = 0;
             while i < len {
@@ -130,29 +130,29 @@ impl Rows {
         unsafe {
             for row in 0..count {
                 let (columns, to) = (columns.add(row * width), to.add(row * width));
-                for at in 0..pad.min(width) {
-                    Rows::edge(fold, columns, 0..(at + window - pad).min(width), factors.wrapping_add(at), to.add(at));
+                for at in 0..pad {
+                    let value = Rows::edge(fold, fold.around(), columns, 0..at + window - pad);
+                    to.add(at).write(if F::SCALES { value * factors.add(at).read() } else { value });
                 }
-                for at in width.saturating_sub(after).max(pad)..width {
-                    Rows::edge(fold, columns, at - pad..width, factors.wrapping_add(at), to.add(at));
+                for at in width - after..width {
+                    let value =
+                        fold.join_scalars(Rows::edge(fold, fold.neutral(), columns, at - pad..width), fold.around());
+                    to.add(at).write(if F::SCALES { value * factors.add(at).read() } else { value });
                 }
             }
         }
     }
 
-    /// Reduces the columns of a window that is over an edge.
+    /// Reduction of a value and of the columns of a window that are inside of the image.
     ///
     /// # Safety
-    /// The columns and, where the fold has any, the factor can be read, the result be written.
+    /// The columns can be read.
     #[inline(always)]
-    unsafe fn edge<F: Fold>(fold: &F, columns: *const f32, inside: Range<usize>, factor: *const f32, to: *mut f32) {
-        let mut value = fold.around();
-        // SAFETY: the caller's promise.
-        unsafe {
-            for column in inside {
-                value = fold.join_scalars(value, columns.add(column).read());
-            }
-            to.write(if F::SCALES { value * factor.read() } else { value });
+    unsafe fn edge<F: Fold>(fold: &F, mut value: f32, columns: *const f32, inside: Range<usize>) -> f32 {
+        for column in inside {
+            // SAFETY: the caller's promise.
+            value = fold.join_scalars(value, unsafe { columns.add(column).read() });
         }
+        value
     }
 }

@@ -63,7 +63,7 @@ impl LibraryKernel for Kernel {
         let is_single = [pooling.large, pooling.small] == [Storage::F32; 2] && pooling.index.is_none();
         if let Some(axis) = pooling.windows.axis(!pooling.double).filter(|_| is_single) {
             // SAFETY: the caller's promise about the tensors, which are `f32`.
-            return unsafe { pooling.windows.reduce(axis, pool, addresses.x.cast(), addresses.y.cast()) };
+            return unsafe { pooling.windows.reduce(Isa::best(), axis, pool, addresses.x.cast(), addresses.y.cast()) };
         }
         let taps = (0..3).map(|axis| pooling.windows.window[axis].min(pooling.windows.input[axis])).product();
         let of_rows = rows::lanes(pooling);
