@@ -123,17 +123,15 @@ impl<F: Fold> Kernel for Folded<'_, F> {
         rows.each(
             #[inline(always)]
             |lanes, group| {
-                let counts_around = fold.around() != fold.neutral();
-                let cut = |rows: &Rows| counts_around && rows.window.counts[..2] != windows.window[..2];
                 // A vector of results or more, whose windows are inside of the image.
-                let is_whole = shape == (2, 2) && lanes.inside == lanes.columns && lanes.count >= S::LANES;
-                let in_registers =
-                    |rows: &Rows| is_whole && rows.window.counts[..2] == [1, 2] && rows.step == 1 && !cut(rows);
+                let is_small = shape == (2, 2) && windows.window[..2] == [1, 2];
+                let is_whole = is_small && lanes.inside == lanes.columns && lanes.count >= S::LANES;
+                let in_registers = |rows: &Rows| is_whole && rows.window.counts[..2] == [1, 2] && rows.step == 1;
                 for (rows, columns) in group.iter().zip(&mut columns) {
                     if in_registers(rows) {
                         continue;
                     }
-                    let cut = cut(rows);
+                    let cut = fold.is_cut(windows, &rows.window);
                     let Lanes { columns: all, inside, .. } = lanes;
                     let left = inside.start - all.start;
                     // SAFETY: the columns inside of the image are those from the first on, in each of the rows; there is room behind
@@ -313,7 +311,7 @@ unsafe fn slide<S: Simd, F: Fold, C: Columns, const W: usize, const STRIDE: usiz
                 }
                 value
             };
-            let value = if F::SCALES { s.mul(value, s.load(factors.add(w))) } else { value };
+            let value = F::finish(s, value, factors.wrapping_add(w));
             if step == 1 && count - w >= S::LANES {
                 s.store(to.add(w), value);
             } else {
@@ -388,7 +386,7 @@ unsafe fn fold_of_columns<S: Simd, F: Fold>(
                     s.load(results.as_ptr())
                 }
             };
-            let value = if F::SCALES { s.mul(value, s.load(factors.add(w))) } else { value };
+            let value = F::finish(s, value, factors.wrapping_add(w));
             put(s, value, len, to.add(w * step), step);
         }
         w += len;

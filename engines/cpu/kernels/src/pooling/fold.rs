@@ -26,6 +26,32 @@ pub(super) trait Fold {
     /// and room for a vector behind them. Their windows have planes and rows inside of the image as [`Elements`] counts. They stay
     /// until the next call.
     fn factors(&mut self, windows: &Windows, elements: &Elements, at: [usize; 3], count: usize) -> *const f32;
+
+    /// True if the value around the image takes part in the reduction of columns, since the image's edge cuts planes or rows off.
+    #[inline(always)]
+    fn is_cut(&self, windows: &Windows, elements: &Elements) -> bool {
+        self.around() != self.neutral() && elements.counts[..2] != windows.window[..2]
+    }
+
+    /// Results of windows, from that of the first of these factors on.
+    ///
+    /// # Safety
+    /// Where the fold has factors, a vector of them can be read.
+    #[inline(always)]
+    unsafe fn finish<S: Simd>(s: S, value: S::V, factors: *const f32) -> S::V {
+        // SAFETY: the caller's promise.
+        if Self::SCALES { s.mul(value, unsafe { s.load(factors) }) } else { value }
+    }
+
+    /// Result of a window.
+    ///
+    /// # Safety
+    /// Where the fold has factors, this one can be read.
+    #[inline(always)]
+    unsafe fn finish_scalar(value: f32, factor: *const f32) -> f32 {
+        // SAFETY: the caller's promise.
+        if Self::SCALES { value * unsafe { factor.read() } } else { value }
+    }
 }
 
 /// Maximum.

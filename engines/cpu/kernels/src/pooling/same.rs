@@ -57,7 +57,7 @@ impl<F: Fold> Kernel for SameRows<'_, F> {
             let to = y.wrapping_add(small.offset([n, c, d, h, 0]));
             // SAFETY: so many rows of the image and of the results follow each other, and the results are this unit's.
             unsafe {
-                let cut = fold.around() != fold.neutral() && elements.counts[..2] != windows.window[..2];
+                let cut = fold.is_cut(windows, &elements);
                 let columns = kept.as_mut_ptr().add(WIDEST);
                 reduce_columns(s, &fold, &elements, count * width, cut, columns);
                 let rows = Rows { columns, count, width, pad: windows.pad[2], window: windows.window[2] };
@@ -132,12 +132,12 @@ impl Rows {
                 let (columns, to) = (columns.add(row * width), to.add(row * width));
                 for at in 0..pad {
                     let value = Rows::edge(fold, fold.around(), columns, 0..at + window - pad);
-                    to.add(at).write(if F::SCALES { value * factors.add(at).read() } else { value });
+                    to.add(at).write(F::finish_scalar(value, factors.wrapping_add(at)));
                 }
                 for at in width - after..width {
                     let value =
                         fold.join_scalars(Rows::edge(fold, fold.neutral(), columns, at - pad..width), fold.around());
-                    to.add(at).write(if F::SCALES { value * factors.add(at).read() } else { value });
+                    to.add(at).write(F::finish_scalar(value, factors.wrapping_add(at)));
                 }
             }
         }
