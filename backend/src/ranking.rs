@@ -150,7 +150,7 @@ mod tests {
             let mut graph = GraphBuilder::new("g").compute(DataType::Float);
             let [x, y] = [1, 2].map(|uid| graph.tensor(TensorDef::new(uid, DataType::Float, &[extent])));
             graph.pointwise(Pointwise::unary(PointwiseMode::Abs, x, y));
-            graph.build().unwrap().def().clone()
+            graph.build().unwrap().def()
         };
         let device_of = |id, architecture: &str| DeviceProperties {
             device_id: id,

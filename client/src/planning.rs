@@ -130,8 +130,22 @@ pub fn plan(
     candidate: &Candidate,
     knobs: &[(String, KnobValue)],
 ) -> Result<(Descriptor, usize), BackendError> {
+    let offered = if knobs.is_empty() { Vec::new() } else { self::knobs(&candidate.engine)? };
+    plan_offered(handle, candidate, knobs, &offered)
+}
+
+/// [`plan`] for an engine whose knobs are known: it has those that are `offered`.
+///
+/// # Errors
+/// The backend's status.
+pub fn plan_offered(
+    handle: &Handle,
+    candidate: &Candidate,
+    knobs: &[(String, KnobValue)],
+    offered: &[String],
+) -> Result<(Descriptor, usize), BackendError> {
     let backend = handle.backend();
-    let choices = knob_choices(backend, &candidate.engine, knobs)?;
+    let choices = knob_choices(backend, offered, knobs)?;
     let own;
     let config = match &candidate.config {
         Some(ranked) if choices.is_empty() => ranked,
@@ -156,23 +170,23 @@ pub fn plan(
 }
 
 /// The knobs that an engine has for its graph, by name; empty if the backend is too old to list them.
+///
+/// # Errors
+/// The backend's status.
 pub fn knobs(engine: &Descriptor) -> Result<Vec<String>, BackendError> {
     let Ok(infos) = engine.children(AttributeName::ENGINE_KNOB_INFO) else { return Ok(Vec::new()) };
     infos.iter().map(|info| info.text(AttributeName::KNOB_INFO_TYPE)).collect()
 }
 
-/// The wanted knobs as far as the engine has them: other engines have others.
+/// The wanted knobs as far as they are offered: other engines have others.
 fn knob_choices(
     backend: &'static Backend,
-    engine: &Descriptor,
+    offered: &[String],
     wanted: &[(String, KnobValue)],
 ) -> Result<Vec<Descriptor>, BackendError> {
-    if wanted.is_empty() {
-        return Ok(Vec::new());
-    }
     let mut choices = Vec::new();
-    for id in knobs(engine)? {
-        let Some((_, value)) = wanted.iter().find(|(name, _)| *name == id) else { continue };
+    for id in offered {
+        let Some((_, value)) = wanted.iter().find(|(name, _)| name == id) else { continue };
         let knob = Descriptor::new(backend, DescriptorType::KNOB_CHOICE_DESCRIPTOR)?;
         knob.set(AttributeName::KNOB_CHOICE_KNOB_TYPE, id.as_bytes())?;
         match value {

@@ -106,7 +106,7 @@ fn text(shapes: &[Shape]) -> String {
 /// Override shapes for all tensors whose shape is another one than declared; `None` if none were found that fit.
 fn smaller(graph: &Graph, random: &mut Random) -> Option<Vec<Shape>> {
     // Extents of whatever is computed are to follow.
-    let mut def = graph.def().clone();
+    let mut def = graph.def();
     for tensor in outputs(graph) {
         let at = def.tensors.iter().position(|other| other.uid == tensor.uid())?;
         def.tensors[at].is_virtual = true;

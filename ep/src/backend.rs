@@ -5,7 +5,7 @@ use std::ffi::{CStr, CString, c_void};
 use std::path::PathBuf;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Weak};
 
 use hipdnn_capi::spare::Spare;
 use hipdnn_client::engines::{DEVICE_ENGINES, HOST_ENGINE};
@@ -70,6 +70,8 @@ pub(crate) struct Context {
     cache: Option<CString>,
     engines: Vec<EngineInfo>,
     extension: Option<Extension>,
+    /// The CPU engine's knobs, once they are known.
+    host_knobs: OnceLock<Vec<String>>,
     /// Handles that plans are built with, at least one. On the host there are at most as many as threads that built, stored or
     /// dropped plans at a time, and no more than `most_builders`.
     builders: Mutex<Vec<Builder>>,
@@ -246,6 +248,7 @@ impl Context {
             cache,
             engines,
             extension,
+            host_knobs: OnceLock::new(),
             builders,
             most_builders,
             idle,
@@ -388,7 +391,7 @@ impl Context {
         let (mut candidates, mut refusals) = self.candidates(&graph, choice, &has_gpus)?;
         candidates.sort_by_key(|candidate| choice.engine.as_ref() != Some(&candidate.name));
         for candidate in candidates {
-            match planning::plan(handle, &candidate, &choice.knobs) {
+            match self.planned(handle, &candidate, choice) {
                 Ok((plan, workspace)) => return Ok((plan, workspace, candidate.name)),
                 Err(error) => refusals.push(format!("{}: {error}", candidate.name)),
             }
@@ -399,6 +402,27 @@ impl Context {
             refusals.extend(words.map(|error| error.to_string()));
         }
         Err(NoPlan(if refusals.is_empty() { "no engine takes it".to_string() } else { refusals.join("; ") }))
+    }
+
+    /// Candidate's plan with the choice's knobs, and the bytes of workspace that it wants. The CPU engine has the same knobs for
+    /// every graph, and is asked for them once.
+    fn planned(
+        &self,
+        handle: &Handle,
+        candidate: &Candidate,
+        choice: &EngineChoice,
+    ) -> Result<(Descriptor, usize), BackendError> {
+        if candidate.name != HOST_ENGINE {
+            return planning::plan(handle, candidate, &choice.knobs);
+        }
+        let offered = match self.host_knobs.get() {
+            Some(offered) => offered,
+            None => {
+                let offered = planning::knobs(&candidate.engine)?;
+                self.host_knobs.get_or_init(|| offered)
+            }
+        };
+        planning::plan_offered(handle, candidate, &choice.knobs, offered)
     }
 
     /// Engines that may serve the provider.

@@ -144,7 +144,7 @@ fn build(
     let traffic = Traffic::of(model, nodes, &extents[0].extents);
     worthwhile(model, nodes, &functions[0], traffic)
         .map_err(|reason| nodes.iter().map(|node| (*node, reason.clone())).collect::<Vec<_>>())?;
-    let labels = |node: usize| model.nodes[node].label.clone();
+    let labels = |node: usize| model.nodes[node].label.as_str();
     let (first, others) = functions.split_first().expect("a row of extents is not empty");
     for other in others.iter().filter(|other| !first.has_operations_of(other)) {
         Program::build(other, &labels, ask)?;

@@ -378,7 +378,7 @@ impl Kernel {
     ) -> Result<Program, Error> {
         let views: Vec<&[i64]> = dims.iter().map(Extents::as_slice).collect();
         let function = import::import_model(model, &views).map_err(Error::invalid)?;
-        let labels = |node: usize| model.nodes[node].label.clone();
+        let labels = |node: usize| model.nodes[node].label.as_str();
         let mut inputs = model.inputs.iter().map(|value| &model.values[*value]).zip(dims);
         let free = inputs.find(|(value, _)| !value.is_known()).map(|(_, dims)| dims.as_slice());
         let ask = &mut |question: PlanRequest<'_>| {

@@ -33,6 +33,9 @@ const BENCHMARKING_KNOB: &str = "global.benchmarking";
 /// Search for solvers by the GPU's engine.
 const SEARCH_KNOB: &str = "hipdnn_rs.gpu.search";
 
+/// The environment's name of a directory that the backend writes graphs to.
+const GRAPH_LOG: &str = "HIPDNN_LOG_GRAPH_DIR";
+
 /// Asks one backend for the plans of one session.
 pub(crate) struct Planner {
     context: Arc<Context>,
@@ -223,9 +226,9 @@ impl Planner {
                 return Ok(plan);
             }
         }
-        let named = Key { graph: question.graph.to_bytes(), promise: question.promise.clone() };
-        if let Some(reason) = self.answers().refusals.get(&named) {
-            return Err(reason.clone());
+        let named = self.needs_names(purpose).then(|| question.graph.to_bytes());
+        if let Some(reason) = named.as_ref().and_then(|graph| self.refusal(graph, question.promise)) {
+            return Err(reason);
         }
         let choice = self.choice.promising(question.promise);
         let promised: Vec<_> = contents.iter().filter(|(token, _)| question.promise.has(*token)).copied().collect();
@@ -233,9 +236,12 @@ impl Planner {
             let stored = &mut self.compiled().stored;
             if stored.is_empty() { None } else { stored.remove(&compiled::key(&nameless.graph, question.promise)) }
         };
-        let built = match &stored {
-            Some(stored) => self.context.stored_with_constants(stored, &choice, &promised),
-            None => self.context.plan_with_constants(&named.graph, &choice, &promised),
+        let plan = |graph: &[u8]| self.context.plan_with_constants(graph, &choice, &promised);
+        let built = match (&stored, &named) {
+            (Some(stored), _) => self.context.stored_with_constants(stored, &choice, &promised),
+            (None, Some(named)) => plan(named),
+            // The reason for a refusal may have names.
+            (None, None) => plan(&nameless.graph).or_else(|_| plan(&question.graph.to_bytes())),
         };
         match built {
             Ok(plan) => {
@@ -249,12 +255,28 @@ impl Planner {
             }
             Err(error) => {
                 let reason = error.to_string();
-                if purpose == Purpose::Claim {
+                if let (Purpose::Claim, Some(graph)) = (purpose, named) {
+                    let named = Key { graph, promise: question.promise.clone() };
                     self.answers().refusals.insert(named, reason.clone());
                 }
                 Err(reason)
             }
         }
+    }
+
+    /// True if an engine is asked about a graph with its names: claims are, whose refusals are told, and graphs that the
+    /// backend writes for people. Plans have no names.
+    fn needs_names(&self, purpose: Purpose) -> bool {
+        purpose == Purpose::Claim || std::env::var_os(GRAPH_LOG).is_some()
+    }
+
+    /// The reason for which a graph was refused as a claim.
+    fn refusal(&self, graph: &[u8], promise: &Promise) -> Option<String> {
+        let refusals = &self.answers().refusals;
+        if refusals.is_empty() {
+            return None;
+        }
+        refusals.get(&Key { graph: graph.to_vec(), promise: promise.clone() }).cloned()
     }
 
     fn compiled(&self) -> MutexGuard<'_, Compiled> {

@@ -209,7 +209,7 @@ impl Events<'_> {
             (c"program", text(&run.name)),
             (c"step", text(&number)),
             (c"graph", text(step.graph())),
-            (c"operations", text(step.operations())),
+            (c"operations", text(&step.operations())),
             (c"engine", text(step.engine())),
             (c"nodes", text(step.label())),
         ];

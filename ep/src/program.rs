@@ -9,7 +9,7 @@ use hipdnn_ep_compiler::ir::{Function, Source, ValueId, element_bytes};
 use hipdnn_ep_compiler::memory::{ALIGNMENT, Places};
 use hipdnn_ep_compiler::outline::{self, Outlined, Region, Uses};
 use hipdnn_ep_compiler::print::{self, Linked};
-use hipdnn_schemas::{GraphDef, Operation};
+use hipdnn_schemas::{GraphDef, Operation, PointwiseMode};
 
 use crate::backend::{Plan, PooledHandle, Recording};
 use crate::descriptor::{BackendError, Descriptor};
@@ -105,8 +105,33 @@ pub(crate) struct Step {
     label: String,
     /// The name of the graph's first node, by which dumps name the graph.
     graph: String,
-    /// The kinds of the graph's operations.
-    operations: String,
+    /// The kinds of the graph's operations, of a run of equal ones once with their number.
+    operations: Box<[(OperationKind, usize)]>,
+}
+
+/// Kind of an operation, for people: the attributes that it has, or the function that a pointwise node computes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum OperationKind {
+    Pointwise(PointwiseMode),
+    Other(&'static str),
+}
+
+impl OperationKind {
+    fn of(operation: &Operation) -> OperationKind {
+        match operation {
+            Operation::Pointwise(pointwise) => OperationKind::Pointwise(pointwise.mode),
+            operation => OperationKind::Other(operation.kind().trim_end_matches("Attributes")),
+        }
+    }
+}
+
+impl std::fmt::Display for OperationKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            OperationKind::Pointwise(mode) => write!(f, "{mode:?}"),
+            OperationKind::Other(kind) => f.write_str(kind),
+        }
+    }
 }
 
 impl Step {
@@ -126,8 +151,12 @@ impl Step {
     }
 
     /// The kinds of the graph's operations, in their order.
-    pub(crate) fn operations(&self) -> &str {
-        &self.operations
+    pub(crate) fn operations(&self) -> String {
+        let counted = |(kind, count): &(OperationKind, usize)| match count {
+            1 => kind.to_string(),
+            count => format!("{count} {kind}"),
+        };
+        self.operations.iter().map(counted).collect::<Vec<_>>().join(", ")
     }
 
     fn failure(&self, error: &BackendError) -> Error {
@@ -176,9 +205,9 @@ impl Program {
     ///
     /// # Errors
     /// The nodes whose single operations are refused.
-    pub(crate) fn build(
+    pub(crate) fn build<'l>(
         function: &Function,
-        labels: &dyn Fn(usize) -> String,
+        labels: &dyn Fn(usize) -> &'l str,
         ask: Ask<'_>,
     ) -> Result<Program, Refused> {
         Program::build_showing(function, labels, &mut |_| Vec::new(), ask, |_| {})
@@ -188,9 +217,9 @@ impl Program {
     ///
     /// # Errors
     /// The nodes whose single operations are refused.
-    pub(crate) fn build_showing(
+    pub(crate) fn build_showing<'l>(
         function: &Function,
-        labels: &dyn Fn(usize) -> String,
+        labels: &dyn Fn(usize) -> &'l str,
         ahead: Ahead<'_>,
         ask: Ask<'_>,
         show: impl FnOnce(&Linked<'_>),
@@ -247,7 +276,7 @@ impl Program {
     }
 
     /// Binds the plans' tensors to their places.
-    fn link(function: &Function, regions: &[Taken], places: &Places, labels: &dyn Fn(usize) -> String) -> Program {
+    fn link<'l>(function: &Function, regions: &[Taken], places: &Places, labels: &dyn Fn(usize) -> &'l str) -> Program {
         let mut constants: Vec<Bytes> = Vec::new();
         let mut place = |id: ValueId| {
             let value = function.value(id);
@@ -443,20 +472,15 @@ impl Program {
 }
 
 /// The kinds of a graph's operations, of a run of equal ones once with their number.
-fn operations(graph: &GraphDef) -> String {
-    let mut kinds: Vec<(String, usize)> = Vec::new();
-    for node in &graph.nodes {
-        let kind = match &node.operation {
-            Operation::Pointwise(pointwise) => format!("{:?}", pointwise.mode),
-            operation => operation.kind().trim_end_matches("Attributes").to_string(),
-        };
+fn operations(graph: &GraphDef) -> Box<[(OperationKind, usize)]> {
+    let mut kinds: Vec<(OperationKind, usize)> = Vec::new();
+    for kind in graph.nodes.iter().map(|node| OperationKind::of(&node.operation)) {
         match kinds.last_mut() {
             Some((last, count)) if *last == kind => *count += 1,
             _ => kinds.push((kind, 1)),
         }
     }
-    let counted = |(kind, count)| if count == 1 { kind } else { format!("{count} {kind}") };
-    kinds.into_iter().map(counted).collect::<Vec<_>>().join(", ")
+    kinds.into()
 }
 
 /// A region as it is asked about.

@@ -74,7 +74,7 @@ impl Overrides {
         workspace_bytes: usize,
     ) -> Option<Overrides> {
         let plans = Mutex::default();
-        graph.def().is_override_shape_enabled.then_some(Overrides { engine, graph, config, workspace_bytes, plans })
+        graph.allows_override_shapes().then_some(Overrides { engine, graph, config, workspace_bytes, plans })
     }
 
     /// Executes the graph with these shapes; `base` is the plan for the declared ones, whose device it is.

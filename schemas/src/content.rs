@@ -48,7 +48,7 @@ mod tests {
         let [a, b, c] = uids.map(|uid| graph.tensor(TensorDef::new(uid, DataType::Float, &[extent])));
         let (first, second) = if swapped { (b, a) } else { (a, b) };
         graph.pointwise(Pointwise::binary(mode, first, second, c));
-        graph.build().unwrap().def().clone()
+        graph.build().unwrap().def()
     }
 
     #[test]

@@ -1,6 +1,9 @@
 //! The graph: as described ([`GraphDef`]) and as checked ([`Graph`]).
 
 use std::collections::HashMap;
+use std::sync::Arc;
+
+use smallvec::SmallVec;
 
 use crate::{DataType, Extents, GraphError, Node, Tensor, TensorDef, TensorUid};
 
@@ -40,17 +43,31 @@ pub struct GraphDef {
 
 /// A checked graph. Every uid that a node names is a tensor, every tensor has at most one producer, which comes
 /// before its consumers; shapes, strides, types and attribute lengths fit the operations. It never changes.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Graph {
-    pub(crate) def: GraphDef,
     pub(crate) tensors: Vec<Tensor>,
+    /// What graphs with other tensors in the same places share.
+    pub(crate) shared: Arc<Shared>,
+}
+
+/// A graph without its tensors.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Shared {
+    /// Description without tensors, with defaults of types filled in.
+    pub(crate) def: GraphDef,
     pub(crate) index: Index,
+    pub(crate) edges: Edges,
+}
+
+/// Producers and consumers of tensors, by the tensors' positions.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Edges {
     pub(crate) producers: Vec<Option<usize>>,
-    pub(crate) consumers: Vec<Vec<usize>>,
+    pub(crate) consumers: Vec<SmallVec<[usize; 2]>>,
 }
 
 /// Positions of tensors by uid.
-#[derive(Clone, Debug)]
+#[derive(Debug, PartialEq)]
 pub(crate) enum Index {
     /// The uids are numbers in the order of the tensors, as most clients give them: from the first on, so many.
     Consecutive(TensorUid, usize),
@@ -139,14 +156,15 @@ impl Graph {
         let mut graph = self.clone();
         let mut changed = Vec::new();
         for (uid, change) in changes {
-            let Some(position) = self.index.get(uid).filter(|position| self.tensors[*position].is_virtual()) else {
+            let position = self.shared.index.get(uid);
+            let Some(position) = position.filter(|position| self.tensors[*position].is_virtual()) else {
                 let reason = "expected an intermediate of the graph, whose strides and type are free".to_string();
                 return Err(GraphError::Tensor { uid: uid.0, reason });
             };
-            let tensor = &mut graph.def.tensors[position];
+            let tensor = &mut graph.tensors[position].def;
             set(tensor, change);
             if tensor.data_type == DataType::Unset {
-                tensor.data_type = self.def.intermediate_data_type;
+                tensor.data_type = self.shared.def.intermediate_data_type;
             }
             changed.push(position);
         }
@@ -154,14 +172,20 @@ impl Graph {
         Ok(graph)
     }
 
-    /// The description this graph was made from, with defaults of types filled in.
-    pub fn def(&self) -> &GraphDef {
-        &self.def
+    /// The description that this graph was made from, with defaults of types filled in.
+    pub fn def(&self) -> GraphDef {
+        let tensors = self.tensors.iter().map(|tensor| tensor.def.clone()).collect();
+        GraphDef { tensors, ..self.shared.def.clone() }
+    }
+
+    /// True if shapes may be replaced at execution.
+    pub fn allows_override_shapes(&self) -> bool {
+        self.shared.def.is_override_shape_enabled
     }
 
     /// Name for messages only; may be empty.
     pub fn name(&self) -> &str {
-        &self.def.name
+        &self.shared.def.name
     }
 
     /// All tensors.
@@ -171,7 +195,7 @@ impl Graph {
 
     /// All nodes, producers before consumers.
     pub fn nodes(&self) -> &[Node] {
-        &self.def.nodes
+        &self.shared.def.nodes
     }
 
     /// The position of the tensor of that uid among [`Graph::tensors`].
@@ -179,7 +203,7 @@ impl Graph {
     /// # Panics
     /// As [`Graph::tensor`].
     pub fn position(&self, uid: TensorUid) -> usize {
-        self.index.get(uid).unwrap_or_else(|| panic!("expected a tensor of the graph, got uid {}", uid.0))
+        self.shared.index.get(uid).unwrap_or_else(|| panic!("expected a tensor of the graph, got uid {}", uid.0))
     }
 
     /// The tensor of that uid.
@@ -192,16 +216,16 @@ impl Graph {
 
     /// The tensor of that uid, if the graph has it.
     pub fn find(&self, uid: TensorUid) -> Option<&Tensor> {
-        self.index.get(uid).map(|position| &self.tensors[position])
+        self.shared.index.get(uid).map(|position| &self.tensors[position])
     }
 
     /// The index of the node that writes the tensor; `None` for inputs of the graph.
     pub fn producer(&self, uid: TensorUid) -> Option<usize> {
-        self.producers[self.position(uid)]
+        self.shared.edges.producers[self.position(uid)]
     }
 
     /// The indices of the nodes that read the tensor, ascending, each once.
     pub fn consumers(&self, uid: TensorUid) -> &[usize] {
-        &self.consumers[self.position(uid)]
+        &self.shared.edges.consumers[self.position(uid)]
     }
 }

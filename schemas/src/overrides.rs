@@ -48,7 +48,7 @@ impl Graph {
                 }
             }
         }
-        let mut def = self.def.clone();
+        let mut def = self.def();
         def.is_override_shape_enabled = false;
         for tensor in &mut def.tensors {
             if let Some(shape) = given.get(&tensor.uid) {

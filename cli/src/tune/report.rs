@@ -80,7 +80,8 @@ pub(super) fn report(arguments: &Tune) -> Result<Answer, String> {
 }
 
 fn made(graph: hipdnn_schemas::Graph) -> Source {
-    Source { def: graph.def().clone(), bytes: graph.def().to_bytes(), graph }
+    let def = graph.def();
+    Source { bytes: def.to_bytes(), def, graph }
 }
 
 /// The ways to choose, in the order of the tables' rows.

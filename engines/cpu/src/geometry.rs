@@ -5,6 +5,7 @@ use hipdnn_cpu_convolution::{Element, Layout, Shape};
 use hipdnn_engine_core::checks::{check_compute_type, check_size, check_type};
 use hipdnn_engine_core::{Declined, NodeLabel, TensorLabel};
 use hipdnn_schemas::{ConvMode, DataType, Graph, Tensor, TensorUid};
+use smallvec::SmallVec;
 
 /// Types of a convolution's input, filter and output, in any mix.
 pub const CONVOLUTION_TYPES: &[DataType] = &[DataType::Float, DataType::Half, DataType::BFloat16];
@@ -79,7 +80,8 @@ pub(crate) fn check_convolution_operands(
 
 /// True if two elements may share a place: each stride has to step over all that the smaller ones reach.
 fn overlaps(tensor: &Tensor) -> bool {
-    let mut order: Vec<(usize, usize)> = tensor.strides().iter().copied().zip(tensor.dims().iter().copied()).collect();
+    let mut order: SmallVec<[(usize, usize); 5]> =
+        tensor.strides().iter().copied().zip(tensor.dims().iter().copied()).collect();
     order.retain(|(_, extent)| *extent > 1);
     order.sort_unstable();
     let mut reach = 0;

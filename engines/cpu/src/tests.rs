@@ -1068,7 +1068,7 @@ fn graphs_are_declined_with_a_reason() {
         build(&tensors, vec![unary(mode, 0, 1)])
     };
     let with = |change: &dyn Fn(&mut hipdnn_schemas::GraphDef)| {
-        let mut def = conv_graph(1).def().clone();
+        let mut def = conv_graph(1).def();
         change(&mut def);
         Graph::new(def).unwrap()
     };
@@ -1078,7 +1078,7 @@ fn graphs_are_declined_with_a_reason() {
         build(&[tensor(0, Float, &[4]), tensor(1, Float, &[4])], vec![Operation::Pointwise(node)])
     };
     let whole = {
-        let mut def = pointwise(Mode::Exp, Int32).def().clone();
+        let mut def = pointwise(Mode::Exp, Int32).def();
         def.nodes[0].compute_data_type = Int32;
         Graph::new(def).unwrap()
     };

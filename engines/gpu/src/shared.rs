@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use hipdnn_capi::shared::{self, Share};
 use hipdnn_engine_core::error::Error;
-use hipdnn_schemas::{Graph, GraphDef};
+use hipdnn_schemas::Graph;
 
 use super::context::{Context, Contexts};
 use super::plan::Choices;
@@ -29,7 +29,7 @@ pub struct Shared {
 /// Everything but the cache on disk that choices depend on, and the choices.
 #[derive(Debug)]
 struct Recent {
-    graph: GraphDef,
+    graph: Graph,
     settings: Settings,
     context: Arc<Context>,
     choices: Weak<Choices>,
@@ -69,7 +69,7 @@ impl Shared {
         choose: impl FnOnce() -> Result<Choices, Error>,
     ) -> Result<Arc<Choices>, Error> {
         let same = |recent: &Recent| {
-            Arc::ptr_eq(&recent.context, context) && recent.settings == *settings && recent.graph == *graph.def()
+            Arc::ptr_eq(&recent.context, context) && recent.settings == *settings && recent.graph == *graph
         };
         if let Some(recent) = lock(&self.recent).iter_mut().find(|recent| same(recent))
             && let Some(choices) = recent.choices.upgrade()
@@ -80,7 +80,7 @@ impl Shared {
         let choices = Arc::new(choose()?);
         if graph.nodes().len() <= MOST_NODES {
             let recent = Recent {
-                graph: graph.def().clone(),
+                graph: graph.clone(),
                 settings: settings.clone(),
                 context: Arc::clone(context),
                 choices: Arc::downgrade(&choices),

@@ -106,7 +106,7 @@ impl Value {
 
     /// True if the elements are all those of a buffer of so many, in the order of any of its dimensions.
     pub fn is_whole(&self, elements: i64) -> bool {
-        let mut axes: Vec<(i64, i64)> =
+        let mut axes: SmallVec<[(i64, i64); 6]> =
             self.dims.iter().zip(&self.strides).filter(|(dim, _)| **dim > 1).map(|(d, s)| (*s, *d)).collect();
         axes.sort_unstable();
         let covered = axes.iter().try_fold(1, |covered, (stride, dim)| (*stride == covered).then_some(covered * dim));
@@ -115,7 +115,7 @@ impl Value {
 
     /// True if two indices name the same element.
     pub fn overlaps(&self) -> bool {
-        let mut axes: Vec<(i64, i64)> =
+        let mut axes: SmallVec<[(i64, i64); 6]> =
             self.dims.iter().zip(&self.strides).filter(|(dim, _)| **dim > 1).map(|(d, s)| (*s, *d)).collect();
         axes.sort_unstable();
         let mut span = 1;

@@ -136,7 +136,7 @@ mod tests {
     #[test]
     fn half_the_bytes_take_less_on_matrix_instructions() {
         let graph = samples::matmul(1, 4096, 4096, 4096);
-        let mut half = graph.def().clone();
+        let mut half = graph.def();
         half.tensors.iter_mut().for_each(|tensor| tensor.data_type = hipdnn_schemas::DataType::Half);
         let half = Graph::new(half).unwrap();
         let engine = of("HIPBLASLT_ENGINE");

@@ -6,7 +6,11 @@
 mod operation;
 mod tensor;
 
-use crate::graph::Index;
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use crate::graph::{Edges, Index, Shared};
 use crate::{DataType, Graph, GraphDef, GraphError, Tensor, TensorDef};
 
 pub(crate) fn check(mut def: GraphDef) -> Result<Graph, GraphError> {
@@ -14,7 +18,7 @@ pub(crate) fn check(mut def: GraphDef) -> Result<Graph, GraphError> {
     let index = Index::new(&def.tensors)
         .map_err(|uid| GraphError::Tensor { uid: uid.0, reason: "its uid is taken by another tensor".into() })?;
     let (intermediate, io) = (def.intermediate_data_type, def.io_data_type);
-    for tensor in &mut def.tensors {
+    for mut tensor in std::mem::take(&mut def.tensors) {
         if tensor.data_type == DataType::Unset {
             tensor.data_type = if tensor.is_virtual { intermediate } else { io };
         }
@@ -40,8 +44,8 @@ pub(crate) fn check(mut def: GraphDef) -> Result<Graph, GraphError> {
             return Err(GraphError::Node { index: i, kind: node.operation.kind(), reason });
         }
     }
-    let (producers, consumers) = edges(&def, &tensors, &index)?;
-    let graph = Graph { def, tensors, index, producers, consumers };
+    let edges = edges(&def, &tensors, &index)?;
+    let graph = Graph { tensors, shared: Arc::new(Shared { def, index, edges }) };
     (0..graph.nodes().len()).try_for_each(|node| check_node(&graph, node))?;
     Ok(graph)
 }
@@ -50,24 +54,25 @@ impl Graph {
     /// Checks what changes of strides or types of the intermediates at these positions, of which the description has the new
     /// ones, could have made wrong: these tensors, and the nodes that write or read them.
     pub(crate) fn recheck(&mut self, changed: &[usize]) -> Result<(), GraphError> {
+        let Edges { producers, consumers } = &self.shared.edges;
         for position in changed {
-            self.tensors[*position] = checked(&self.def.tensors[*position])?;
-            if self.producers[*position].is_some() {
-                check_written(&self.tensors[*position])?;
+            let tensor = &mut self.tensors[*position];
+            *tensor = checked(tensor.def.clone())?;
+            if producers[*position].is_some() {
+                check_written(tensor)?;
             }
         }
-        let mut nodes: Vec<usize> = changed
-            .iter()
-            .flat_map(|position| self.consumers[*position].iter().copied().chain(self.producers[*position]))
-            .collect();
+        let of = |position: &usize| consumers[*position].iter().copied().chain(producers[*position]);
+        let mut nodes: Vec<usize> = changed.iter().flat_map(of).collect();
         nodes.sort_unstable();
         nodes.dedup();
         nodes.into_iter().try_for_each(|node| check_node(self, node))
     }
 }
 
-fn checked(tensor: &TensorDef) -> Result<Tensor, GraphError> {
-    tensor::check(tensor).map_err(|reason| GraphError::Tensor { uid: tensor.uid.0, reason })
+fn checked(tensor: TensorDef) -> Result<Tensor, GraphError> {
+    let uid = tensor.uid.0;
+    tensor::check(tensor).map_err(|reason| GraphError::Tensor { uid, reason })
 }
 
 fn check_written(tensor: &Tensor) -> Result<(), GraphError> {
@@ -80,12 +85,10 @@ fn check_node(graph: &Graph, index: usize) -> Result<(), GraphError> {
     operation::check(graph, operation).map_err(wrong)
 }
 
-type Edges = (Vec<Option<usize>>, Vec<Vec<usize>>);
-
 /// Producer and consumers of each tensor. Producers stand before consumers, so there is no cycle.
 fn edges(def: &GraphDef, tensors: &[Tensor], index: &Index) -> Result<Edges, GraphError> {
     let mut producers = vec![None; tensors.len()];
-    let mut consumers = vec![Vec::new(); tensors.len()];
+    let mut consumers: Vec<SmallVec<[usize; 2]>> = vec![SmallVec::new(); tensors.len()];
     let wrong = |i: usize, reason| Err(GraphError::Node { index: i, kind: def.nodes[i].operation.kind(), reason });
     for (i, node) in def.nodes.iter().enumerate() {
         let outputs = node.operation.outputs();
@@ -121,5 +124,5 @@ fn edges(def: &GraphDef, tensors: &[Tensor], index: &Index) -> Result<Edges, Gra
             }
         }
     }
-    Ok((producers, consumers))
+    Ok(Edges { producers, consumers })
 }

@@ -11,7 +11,7 @@ const MAX_RANK: usize = 8;
 /// overflows.
 const MAX_BYTES: u64 = 1 << 47;
 
-pub(super) fn check(def: &TensorDef) -> Result<Tensor, String> {
+pub(super) fn check(def: TensorDef) -> Result<Tensor, String> {
     let Some(bits) = def.data_type.bits() else {
         return Err("neither the tensor nor the graph has a data type for it".into());
     };
@@ -63,7 +63,7 @@ pub(super) fn check(def: &TensorDef) -> Result<Tensor, String> {
     if (def.value.is_some() || def.is_runtime_pass_by_value) && elements != 1 {
         return Err(format!("expected 1 element for a scalar passed by value, got {elements}"));
     }
-    Ok(Tensor { def: def.clone(), dims, strides })
+    Ok(Tensor { def, dims, strides })
 }
 
 fn fits(value: TensorValue, data_type: DataType) -> bool {

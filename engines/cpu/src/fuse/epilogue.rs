@@ -26,8 +26,8 @@ pub(super) fn apply(
     remarks: &mut Vec<Remark>,
     (index, by_channels): (usize, bool),
 ) {
-    let Some(Work::Convolution(convolution)) = &works[index] else { return };
-    let mut convolution = convolution.clone();
+    let taken = works[index].take_if(|work| matches!(work, Work::Convolution(_)));
+    let Some(Work::Convolution(mut convolution)) = taken else { return };
     let mut taken: NodeList = smallvec![index];
     loop {
         match follower(graph, works, readers, &convolution, by_channels) {
@@ -52,7 +52,6 @@ pub(super) fn apply(
         }
     }
     simplify(graph, &mut convolution.epilogue);
-    works[index] = None;
     let at = *taken.iter().max().expect("the convolution itself at least");
     works[at] = Some(Work::Convolution(convolution));
     nodes[at] = nodes_of(nodes, &taken);

@@ -5,6 +5,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
 use super::places::{along, index, same_places, stays_within};
+use super::vertical::fits;
 use super::{Chain, is_truth};
 use crate::emit::grouped::{Fold, ReduceOp};
 use crate::emit::{Element, Op};
@@ -315,6 +316,15 @@ impl KernelBlocks {
         let inside = part.input(Input::InBounds { dims: tensor.dims().to_vec(), at: at.clone() });
         let pad_value = part.input(Input::Literal(pad_value));
         Some(part.add(Value::Op(Op::pointwise(PointwiseMode::BinarySelect, &[value, pad_value, inside]))))
+    }
+
+    /// True if the kernel is within the limits with its dead values, which [`KernelBlocks::finish`] removes and adds none.
+    pub(super) fn is_small(&self) -> bool {
+        let values = self.parts.iter().flat_map(|part| &part.values);
+        let inputs =
+            values.clone().filter_map(|value| if let Value::Input(input) = value { Some(input) } else { None });
+        let operations = values.filter_map(|value| if let Value::Op(op) = value { Some(op) } else { None });
+        fits(inputs, operations, self.parts.iter().map(|part| part.stores().len()).sum())
     }
 
     /// Converts back to a kernel without dead values, of the stores those that are seen; `None` if nothing is left.

@@ -13,7 +13,7 @@ use hipdnn_schemas::{DataType, Graph, TensorUid, Uids};
 use smallvec::SmallVec;
 
 use super::blocks::{Block, KernelBlocks, Kind};
-use super::memory::{is_apart, overwrites};
+use super::memory::{is_apart, may_share, overwrites};
 use super::places::is_whole;
 use super::{Chain, FusionGroup, Groups, finish};
 use crate::emit::Op;
@@ -380,10 +380,19 @@ impl<'a> Region<'a> {
             outputs.iter().all(|uid| self.taken.contains(uid) || !is_read(uid))
                 && !between(*place).any(|[reads, writes]| overwrites(self.graph, inputs, writes, reads))
         });
-        waits && {
-            let kernels = self.kernels();
-            kernels.iter().all(is_small) && is_apart(self.graph, &kernels)
-        }
+        waits
+            && (self.is_surely_sound() || {
+                let kernels = self.kernels();
+                kernels.iter().all(is_small) && is_apart(self.graph, &kernels)
+            })
+    }
+
+    /// True if the kernels are within the limits even with what is dead in them, and no buffer of a caller may be both read
+    /// and written.
+    fn is_surely_sound(&self) -> bool {
+        let operands = |side: usize| self.joined.iter().flat_map(move |place| &self.row.operands[*place][side]);
+        self.drafts.iter().all(KernelBlocks::is_small)
+            && operands(1).all(|written| !operands(0).any(|read| may_share(self.graph, *read, *written)))
     }
 
     fn fusion_group(self) -> FusionGroup {
@@ -425,20 +434,28 @@ fn reads_of(kernel: &GroupKernel, uid: TensorUid) -> impl Iterator<Item = usize>
 }
 
 fn is_small(kernel: &GroupKernel) -> bool {
-    let inputs = || kernel.passes.iter().flat_map(Pass::inputs);
-    let operations = || kernel.passes.iter().flat_map(Pass::program);
+    let inputs = kernel.passes.iter().flat_map(Pass::inputs);
+    let operations = kernel.passes.iter().flat_map(Pass::program);
+    fits(inputs, operations, kernel.passes.iter().map(|pass| pass.stores().len()).sum())
+}
+
+/// True if a kernel with these inputs, operations and number of stores is within the limits.
+pub(super) fn fits<'k>(
+    inputs: impl Iterator<Item = &'k Input> + Clone,
+    operations: impl Iterator<Item = &'k Op> + Clone,
+    stores: usize,
+) -> bool {
     // A dimension that may be left has arguments of its own.
     let is_bent = |line: &&AffineExpr| {
         line.offset != 0 || line.divisor != 1 || line.steps.iter().filter(|step| **step != 0).count() > 1
     };
-    let arguments = inputs().map(|input| match input {
+    let arguments = inputs.clone().map(|input| match input {
         Input::Element { at, .. } | Input::InBounds { at, .. } => 1 + 2 * at.iter().filter(is_bent).count(),
         Input::Index(_) | Input::Literal(_) | Input::Number(_) => 0,
     });
-    let stores: usize = kernel.passes.iter().map(|pass| pass.stores().len()).sum();
-    inputs().count() + operations().count() <= MAX_VALUES
-        && arguments.sum::<usize>() + stores <= MAX_ELEMENTS
-        && operations().map(Op::scalars).sum::<usize>() <= MAX_SCALARS
+    arguments.sum::<usize>() + stores <= MAX_ELEMENTS
+        && inputs.count() + operations.clone().count() <= MAX_VALUES
+        && operations.map(Op::scalars).sum::<usize>() <= MAX_SCALARS
 }
 
 /// Tensors that a pass reads, with their index maps.

@@ -99,7 +99,7 @@ fn printed(model: &Model, images: i64) -> [(&'static str, String); 5] {
     let dims: Vec<&[i64]> = dims.iter().map(Vec::as_slice).collect();
     let function = import::import_model(model, &dims).unwrap();
     let uses = Uses::of(&function);
-    let labels = |node: usize| model.nodes[node].label.clone();
+    let labels = |node: usize| model.nodes[node].label.as_str();
     let regions = outline::outline(&function, &uses);
     let graphs: Vec<Outlined> =
         regions.iter().map(|region| outline::graph(&function, &uses, region, &labels)).collect();
