@@ -354,7 +354,7 @@ impl Kernel for FallingExponential {
 }
 
 /// Computes what [`falling_exponential_row`] does where `y` is one value for each of as many parts of the row as there are
-/// sums, and adds the results of each part to its sum: in `f64`, but for the additions of up to four. The order of a sum
+/// sums, and adds the results of each part to its sum: in `f64`, but for the additions of up to six. The order of a sum
 /// follows from the length of a part.
 ///
 /// # Safety
@@ -389,18 +389,25 @@ impl Kernel for FallingSums<'_> {
                     for line in (0..TOGETHER * S::LANES).step_by(LINE) {
                         s.prefetch(row.from.wrapping_add(at + self.row.len + line));
                     }
-                    let values = falling_vectors(s, row.part(at, TOGETHER * S::LANES), y, constants);
-                    sums = add_widened(s, sums, sum_of_vectors::<S, TOGETHER>(s, values));
+                    let values = falling_sum::<S, TOGETHER>(s, row.part(at, TOGETHER * S::LANES), y, constants);
+                    sums = add_widened(s, sums, values);
                     at += TOGETHER * S::LANES;
                 }
-                let rest = row.part(at, lanes - at);
-                if let Some(values) = match rest.len.div_ceil(S::LANES) {
+                let whole = (lanes - at) / S::LANES;
+                let rest = row.part(at, whole * S::LANES);
+                if let Some(values) = match whole {
                     0 => None,
-                    1 => Some(sum_of_vectors::<S, 1>(s, falling_vectors(s, rest, y, constants))),
-                    2 => Some(sum_of_vectors::<S, 2>(s, falling_vectors(s, rest, y, constants))),
-                    3 => Some(sum_of_vectors::<S, 3>(s, falling_vectors(s, rest, y, constants))),
-                    _ => Some(sum_of_vectors::<S, TOGETHER>(s, falling_vectors(s, rest, y, constants))),
+                    1 => Some(falling_sum::<S, 1>(s, rest, y, constants)),
+                    2 => Some(falling_sum::<S, 2>(s, rest, y, constants)),
+                    3 => Some(falling_sum::<S, 3>(s, rest, y, constants)),
+                    4 => Some(falling_sum::<S, 4>(s, rest, y, constants)),
+                    _ => Some(falling_sum::<S, 5>(s, rest, y, constants)),
                 } {
+                    sums = add_widened(s, sums, values);
+                }
+                at += whole * S::LANES;
+                if at < lanes {
+                    let [values] = falling_vectors(s, row.part(at, lanes - at), y, constants);
                     sums = add_widened(s, sums, values);
                 }
             }
@@ -436,18 +443,30 @@ unsafe fn falling_vectors<S: Simd, const N: usize>(s: S, row: Row, y: S::V, cons
     values
 }
 
-/// Sum of up to four vectors, in pairs.
+/// Computes [`falling_vectors`] of `N` whole vectors, and gives the sum of the results.
+///
+/// # Safety
+/// As [`Row`] says; the row has `N` vectors.
 #[inline(always)]
-fn sum_of_vectors<S: Simd, const N: usize>(s: S, values: [S::V; N]) -> S::V {
-    let mut sum = values[0];
-    if N > 1 {
-        sum = s.add(sum, values[1]);
+unsafe fn falling_sum<S: Simd, const N: usize>(s: S, row: Row, y: S::V, constants: &Constants) -> S::V {
+    // The number of lanes is one that the compiler knows.
+    let row = Row { len: N * S::LANES, ..row };
+    // SAFETY: the caller's promise.
+    sum_of_vectors::<S, N>(s, unsafe { falling_vectors(s, row, y, constants) })
+}
+
+/// Sum of up to six vectors, in pairs.
+#[inline(always)]
+fn sum_of_vectors<S: Simd, const N: usize>(s: S, mut values: [S::V; N]) -> S::V {
+    let mut left = N;
+    while left > 1 {
+        let pairs = left / 2;
+        for pair in 0..pairs {
+            values[pair] = s.add(values[pair], values[left - 1 - pair]);
+        }
+        left -= pairs;
     }
-    match N {
-        3 => s.add(sum, values[2]),
-        4 => s.add(sum, s.add(values[2], values[3])),
-        _ => sum,
-    }
+    values[0]
 }
 
 /// Replaces each value by its error function, within 6 ulp.
@@ -761,7 +780,7 @@ pub fn falling_exp<S: Simd>(s: S, x: S::V) -> S::V {
 }
 
 /// Number of vectors whose exponentials are computed together: as many as registers hold.
-const TOGETHER: usize = 4;
+const TOGETHER: usize = 6;
 
 /// `f32` values of a cache line.
 const LINE: usize = 16;
