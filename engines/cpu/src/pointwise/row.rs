@@ -344,6 +344,13 @@ impl<T: Value> Kernel for Repeat<'_, T> {
     #[inline(always)]
     fn run<S: Simd>(self, _: S) {
         let len = self.row.len() / self.numbers.len();
+        if len == 1 {
+            // Plain loops over both, which are vectors'.
+            for (to, number) in self.row.iter_mut().zip(self.numbers) {
+                *to = T::from_wide(*number);
+            }
+            return;
+        }
         for (part, number) in self.row.chunks_exact_mut(len).zip(self.numbers) {
             let value = T::from_wide(*number);
             for to in part {

@@ -287,8 +287,14 @@ fn fold_last(body: &mut [Move], folds: &mut [(Fold, Option<At>, usize)], pass: &
 /// Makes one instruction of the last ones of a body whose last result alone is taken, if they are steps of a normalization.
 fn join_last(body: &mut Vec<Move>) {
     const MOST: usize = 4;
-    for count in (2..=MOST.min(body.len())).rev() {
+    for count in (1..=MOST.min(body.len())).rev() {
         let first = body.len() - count;
+        // A quotient by itself is rounded once.
+        if let [Move::Apply { function, .. }] = &body[first..]
+            && function.mode() != PointwiseMode::Mul
+        {
+            return;
+        }
         if let Some(joined) = joined(&body[first..]) {
             body.truncate(first);
             body.push(joined);

@@ -106,9 +106,11 @@ impl Values {
             left: 0,
         };
         let mut stored: HashSet<TensorUid> = HashSet::new();
+        // For each number the one of the same value that a pass left behind first.
+        let mut first: Vec<usize> = Vec::new();
         for pass in &kernel.passes {
             let turns = if matches!(pass, Pass::PerGroup { .. }) { Turns::PerGroup } else { Turns::PerMember };
-            let mut slots: Vec<usize> = (0..values.left).map(|left| values.add(Value::Carried(left))).collect();
+            let mut slots: Vec<usize> = first.iter().map(|left| values.add(Value::Carried(*left))).collect();
             for input in pass.inputs() {
                 let value = match input {
                     Input::Literal(number) | Input::Number(number) => Value::Number(*number),
@@ -133,6 +135,7 @@ impl Values {
                 };
                 slots.push(values.add(value));
             }
+            first.extend(values.left..values.left + pass.leaves());
             let mut numbered = ValuePass { turns, folds: Vec::new(), keep: Vec::new(), stores: Vec::new() };
             match pass {
                 Pass::Reduce { folds, .. } => {
@@ -148,7 +151,12 @@ impl Values {
                     }
                 }
                 Pass::PerGroup { keep, .. } => {
-                    numbered.keep = keep.iter().enumerate().map(|(i, slot)| (slots[*slot], values.left + i)).collect();
+                    for (left, slot) in (values.left..).zip(keep) {
+                        match values.values[slots[*slot]] {
+                            Value::Carried(before) => first[left] = before,
+                            _ => numbered.keep.push((slots[*slot], left)),
+                        }
+                    }
                 }
                 Pass::PerMember { .. } => {}
             }
@@ -159,7 +167,9 @@ impl Values {
                 numbered.stores.push((slots[store.slot], view));
             }
             values.left += pass.leaves();
-            values.passes.push(numbered);
+            if numbered.roots().next().is_some() {
+                values.passes.push(numbered);
+            }
         }
         values.fold_squares();
         Ok(values)
@@ -193,16 +203,8 @@ impl Values {
         matches!(self.folded(left), Some((Fold::Sum, of)) if self.falling(of).is_some())
     }
 
-    /// Value that passes leave behind under a number, if it is folded and nothing else.
+    /// Value that a pass leaves behind under a number, if it is folded there.
     fn folded(&self, left: usize) -> Option<(Fold, usize)> {
-        let kept = self.passes.iter().flat_map(|pass| &pass.keep).find(|(_, of)| *of == left);
-        if let Some((value, _)) = kept {
-            // Passes for groups follow those that they read from.
-            return match self.values[*value] {
-                Value::Carried(before) if before < left => self.folded(before),
-                _ => None,
-            };
-        }
         let mut folds = self.passes.iter().flat_map(|pass| &pass.folds);
         folds.find(|(.., of)| *of == left).map(|(fold, value, _)| (*fold, *value))
     }
