@@ -412,13 +412,17 @@ impl Context {
         candidate: &Candidate,
         choice: &EngineChoice,
     ) -> Result<(Descriptor, usize), BackendError> {
-        if candidate.name != HOST_ENGINE {
+        if candidate.name != HOST_ENGINE || choice.knobs.is_empty() {
             return planning::plan(handle, candidate, &choice.knobs);
         }
         let offered = match self.host_knobs.get() {
             Some(offered) => offered,
             None => {
                 let offered = planning::knobs(&candidate.engine)?;
+                if offered.is_empty() {
+                    // The backend could not say.
+                    return planning::plan_offered(handle, candidate, &choice.knobs, &offered);
+                }
                 self.host_knobs.get_or_init(|| offered)
             }
         };

@@ -33,8 +33,8 @@ const BENCHMARKING_KNOB: &str = "global.benchmarking";
 /// Search for solvers by the GPU's engine.
 const SEARCH_KNOB: &str = "hipdnn_rs.gpu.search";
 
-/// The environment's name of a directory that the backend writes graphs to.
-const GRAPH_LOG: &str = "HIPDNN_LOG_GRAPH_DIR";
+/// The environment's variables by which graphs are written to a directory, or named in a log.
+const LOGS: [&str; 2] = ["HIPDNN_LOG_GRAPH_DIR", "HIPDNN_LOG_LEVEL"];
 
 /// Asks one backend for the plans of one session.
 pub(crate) struct Planner {
@@ -55,7 +55,7 @@ struct Answers {
     sweep: usize,
     /// Plans of claims, so that what `Compile` asks is what the claim was about. Its programs are dropped before.
     kept: Vec<Arc<Plan>>,
-    /// Reasons of refusals while a session is made, by the graph with its names: a reason may have them.
+    /// Reasons of claims' refusals while a session is made, by the graph with its names: a reason may have them.
     refusals: FxHashMap<Key, String>,
 }
 
@@ -79,6 +79,8 @@ pub(crate) enum Purpose {
     Claim,
     /// A program that keeps its plans.
     Program,
+    /// A program that asks the same once more.
+    Ahead,
 }
 
 /// Destinations of a session's dumps: its graphs and its compilation stages.
@@ -200,7 +202,7 @@ impl Planner {
         // Each thread takes one after the other: the runtime may have given it a share of the numbers.
         let build = |_| {
             while let Some(request) = wanted.get(next.fetch_add(1, Ordering::Relaxed)) {
-                let plan = self.find_or_build(request, contents, Purpose::Program);
+                let plan = self.find_or_build(request, contents, Purpose::Ahead);
                 made.lock().unwrap_or_else(PoisonError::into_inner).extend(plan);
             }
         };
@@ -226,7 +228,7 @@ impl Planner {
                 return Ok(plan);
             }
         }
-        let named = self.needs_names(purpose).then(|| question.graph.to_bytes());
+        let named = self.wants_names(purpose).then(|| question.graph.to_bytes());
         if let Some(reason) = named.as_ref().and_then(|graph| self.refusal(graph, question.promise)) {
             return Err(reason);
         }
@@ -240,8 +242,13 @@ impl Planner {
         let built = match (&stored, &named) {
             (Some(stored), _) => self.context.stored_with_constants(stored, &choice, &promised),
             (None, Some(named)) => plan(named),
-            // The reason for a refusal may have names.
-            (None, None) => plan(&nameless.graph).or_else(|_| plan(&question.graph.to_bytes())),
+            // A reason may have names, and is told where there is nothing left to split.
+            (None, None) => match plan(&nameless.graph) {
+                Err(_) if purpose == Purpose::Program && question.graph.nodes.len() == 1 => {
+                    plan(&question.graph.to_bytes())
+                }
+                built => built,
+            },
         };
         match built {
             Ok(plan) => {
@@ -264,19 +271,16 @@ impl Planner {
         }
     }
 
-    /// True if an engine is asked about a graph with its names: claims are, whose refusals are told, and graphs that the
-    /// backend writes for people. Plans have no names.
-    fn needs_names(&self, purpose: Purpose) -> bool {
-        purpose == Purpose::Claim || std::env::var_os(GRAPH_LOG).is_some()
+    /// True if engines are asked about a graph with its names, by which people know it: for claims, while there are reasons of
+    /// claims' refusals, and where graphs are logged. What a plan computes does not depend on them.
+    fn wants_names(&self, purpose: Purpose) -> bool {
+        let is_set = |name: &&str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+        purpose == Purpose::Claim || !self.answers().refusals.is_empty() || LOGS.iter().any(is_set)
     }
 
     /// The reason for which a graph was refused as a claim.
     fn refusal(&self, graph: &[u8], promise: &Promise) -> Option<String> {
-        let refusals = &self.answers().refusals;
-        if refusals.is_empty() {
-            return None;
-        }
-        refusals.get(&Key { graph: graph.to_vec(), promise: promise.clone() }).cloned()
+        self.answers().refusals.get(&Key { graph: graph.to_vec(), promise: promise.clone() }).cloned()
     }
 
     fn compiled(&self) -> MutexGuard<'_, Compiled> {

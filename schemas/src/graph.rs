@@ -172,7 +172,7 @@ impl Graph {
         Ok(graph)
     }
 
-    /// The description that this graph was made from, with defaults of types filled in.
+    /// Copy of the description that this graph was made from, with defaults of types filled in.
     pub fn def(&self) -> GraphDef {
         let tensors = self.tensors.iter().map(|tensor| tensor.def.clone()).collect();
         GraphDef { tensors, ..self.shared.def.clone() }

@@ -51,8 +51,8 @@ pub(crate) fn check(mut def: GraphDef) -> Result<Graph, GraphError> {
 }
 
 impl Graph {
-    /// Checks what changes of strides or types of the intermediates at these positions, of which the description has the new
-    /// ones, could have made wrong: these tensors, and the nodes that write or read them.
+    /// Checks what changes of strides or types in the descriptions of the intermediates at these positions could have made
+    /// wrong: these tensors, and the nodes that write or read them.
     pub(crate) fn recheck(&mut self, changed: &[usize]) -> Result<(), GraphError> {
         let Edges { producers, consumers } = &self.shared.edges;
         for position in changed {

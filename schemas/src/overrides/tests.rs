@@ -322,7 +322,7 @@ fn extents_of_each_output_follow() {
 /// An intermediate stays as it lies in memory.
 #[test]
 fn strides_of_intermediates_keep_their_order() {
-    let mut def = graph(&[&[4, 6, 8, 8], &[5, 6, 3, 3], &[4, 5, 8, 8]], forward(1)).def().clone();
+    let mut def = graph(&[&[4, 6, 8, 8], &[5, 6, 3, 3], &[4, 5, 8, 8]], forward(1)).def();
     def.tensors[2] = def.tensors[2].clone().channels_last();
     let smaller = overridden(&Graph::new(def).expect("a right graph"), &[(1, &[2, 6, 7, 3])]).expect("it fits");
     assert_eq!(smaller.tensor(LAST).def().strides, channels_last_strides(&[2, 5, 7, 3]));

@@ -779,7 +779,7 @@ pub fn falling_exp<S: Simd>(s: S, x: S::V) -> S::V {
     value
 }
 
-/// Number of vectors whose exponentials are computed together: as many as registers hold.
+/// Number of vectors whose exponentials are computed together, the fastest with 16 registers: enough operations are in flight.
 const TOGETHER: usize = 6;
 
 /// `f32` values of a cache line.
@@ -1086,9 +1086,9 @@ mod tests {
     #[test]
     fn sums_of_exponentials_are_those_of_their_results() {
         const GROUPS: usize = 3;
-        for (isa, len) in Isa::of_vectors()
-            .flat_map(|isa| [1, 7, 8, 20, 31, 32, 33, 48, 49, 63, 64, 77, 100, 127, 1030].map(|len| (isa, len)))
-        {
+        for (isa, len) in Isa::of_vectors().flat_map(|isa| {
+            [1, 7, 8, 20, 31, 32, 33, 40, 47, 48, 49, 63, 64, 77, 80, 95, 100, 127, 1030].map(|len| (isa, len))
+        }) {
             let x: Vec<f32> = (0..GROUPS * len).map(|i| ((i * 37 % 101) as f32 - 101.0) * 0.97).collect();
             let y = [0.0f32, 2.5, 60.0];
             let (mut alone, mut got) = (x.clone(), vec![7f32; GROUPS * len + 1]);
@@ -1105,8 +1105,8 @@ mod tests {
             for (group, sum) in sums.iter().enumerate() {
                 let results = &alone[group * len..(group + 1) * len];
                 let want = results.iter().map(|value| f64::from(*value)).sum::<f64>() + [0.0, 1.0, 0.0][group];
-                // Sums of four are rounded to `f32` twice.
-                let bound = want * (2f64.powi(-23) + len as f64 * f64::EPSILON);
+                // Sums of six are rounded to `f32` three times.
+                let bound = want * (3.0 * 2f64.powi(-24) + len as f64 * f64::EPSILON);
                 assert!((sum - want).abs() <= bound, "{isa} {len}, group {group}: expected {want}, got {sum}");
             }
             for (place, value) in [(0, f32::NAN), (len / 2, f32::NEG_INFINITY), (len - 1, f32::NAN)] {

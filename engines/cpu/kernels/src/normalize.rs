@@ -232,7 +232,7 @@ mod tests {
     #[test]
     fn steps_are_those_of_a_loop_over_elements() {
         const GROUPS: usize = 3;
-        for (isa, lanes) in Isa::of_vectors().flat_map(|isa| [1, 5, 8, 16, 37].map(|lanes| (isa, lanes))) {
+        for (isa, lanes) in Isa::of_vectors().flat_map(|isa| [1, 5, 8, 16, 37, 70].map(|lanes| (isa, lanes))) {
             let len = GROUPS * lanes;
             let row = |from: f32, by: f32| Vec::from_iter((0..len).map(|i| from + by * i as f32));
             let (x, scales, summands) = (row(-3.0, 0.37), row(0.5, -0.11), row(7.0, 0.23));
@@ -243,6 +243,9 @@ mod tests {
             let (scales, summands) = (Operand::Row(scales.as_ptr()), Operand::Row(summands.as_ptr()));
             for (less, factor, divides, scale, summand) in [
                 (none[0], none[1], false, none[2], none[3]),
+                (none[0], Operand::Same(0.3), false, none[2], none[3]),
+                (none[0], each, false, none[2], none[3]),
+                (none[0], each, true, none[2], none[3]),
                 (each, each, false, each, each),
                 (each, Operand::Same(0.3), true, scales, summands),
                 (none[0], each, true, scales, none[3]),

@@ -345,7 +345,7 @@ impl<T: Value> Kernel for Repeat<'_, T> {
     fn run<S: Simd>(self, _: S) {
         let len = self.row.len() / self.numbers.len();
         if len == 1 {
-            // Plain loops over both, which are vectors'.
+            // A loop of its own, which the compiler vectorizes.
             for (to, number) in self.row.iter_mut().zip(self.numbers) {
                 *to = T::from_wide(*number);
             }

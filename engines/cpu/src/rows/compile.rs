@@ -284,12 +284,14 @@ fn fold_last(body: &mut [Move], folds: &mut [(Fold, Option<At>, usize)], pass: &
     *at = None;
 }
 
-/// Makes one instruction of the last ones of a body whose last result alone is taken, if they are steps of a normalization.
+/// Makes one instruction of the last ones of a body whose last result alone is taken, if they are steps of a normalization, or
+/// the one that multiplies by a factor.
 fn join_last(body: &mut Vec<Move>) {
     const MOST: usize = 4;
     for count in (1..=MOST.min(body.len())).rev() {
         let first = body.len() - count;
-        // A quotient by itself is rounded once.
+        // By itself only a product with a factor is such a step: a quotient would be one with the divisor's inverse, and
+        // rounded twice.
         if let [Move::Apply { function, .. }] = &body[first..]
             && function.mode() != PointwiseMode::Mul
         {

@@ -106,7 +106,8 @@ impl Values {
             left: 0,
         };
         let mut stored: HashSet<TensorUid> = HashSet::new();
-        // For each number the one of the same value that a pass left behind first.
+        // For each number of a value that was left behind the one that is read for it: another where a pass only kept what an
+        // earlier one had left.
         let mut first: Vec<usize> = Vec::new();
         for pass in &kernel.passes {
             let turns = if matches!(pass, Pass::PerGroup { .. }) { Turns::PerGroup } else { Turns::PerMember };

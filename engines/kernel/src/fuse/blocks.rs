@@ -318,7 +318,7 @@ impl KernelBlocks {
         Some(part.add(Value::Op(Op::pointwise(PointwiseMode::BinarySelect, &[value, pad_value, inside]))))
     }
 
-    /// True if the kernel is within the limits with its dead values, which [`KernelBlocks::finish`] removes and adds none.
+    /// True if the kernel is within the limits even with its dead values. [`KernelBlocks::finish`] removes those, and adds none.
     pub(super) fn is_small(&self) -> bool {
         let values = self.parts.iter().flat_map(|part| &part.values);
         let inputs =
