@@ -119,10 +119,13 @@ unsafe fn multiply<S: Simd>(s: S, row: Row, factor: S::V) {
             }
             at += TURN * S::LANES;
         }
-        while at < len {
-            let lanes = (len - at).min(S::LANES);
-            s.store_first(lanes, to.add(at), s.mul(s.load_masked(s.mask(first(lanes)), from.add(at)), factor));
+        while at + S::LANES <= len {
+            s.store(to.add(at), s.mul(s.load(from.add(at)), factor));
             at += S::LANES;
+        }
+        if at < len {
+            let lanes = len - at;
+            s.store_first(lanes, to.add(at), s.mul(s.load_masked(s.mask(first(lanes)), from.add(at)), factor));
         }
     }
 }
