@@ -228,8 +228,9 @@ impl Planner {
                 return Ok(plan);
             }
         }
-        let named = self.wants_names(purpose).then(|| question.graph.to_bytes());
-        if let Some(reason) = named.as_ref().and_then(|graph| self.refusal(graph, question.promise)) {
+        let key = || Key { graph: question.graph.to_bytes(), promise: question.promise.clone() };
+        let named = self.wants_names(purpose).then(key);
+        if let Some(reason) = named.as_ref().and_then(|named| self.answers().refusals.get(named).cloned()) {
             return Err(reason);
         }
         let choice = self.choice.promising(question.promise);
@@ -241,7 +242,7 @@ impl Planner {
         let plan = |graph: &[u8]| self.context.plan_with_constants(graph, &choice, &promised);
         let built = match (&stored, &named) {
             (Some(stored), _) => self.context.stored_with_constants(stored, &choice, &promised),
-            (None, Some(named)) => plan(named),
+            (None, Some(named)) => plan(&named.graph),
             // A reason may have names, and is told where there is nothing left to split.
             (None, None) => match plan(&nameless.graph) {
                 Err(_) if purpose == Purpose::Program && question.graph.nodes.len() == 1 => {
@@ -262,8 +263,7 @@ impl Planner {
             }
             Err(error) => {
                 let reason = error.to_string();
-                if let (Purpose::Claim, Some(graph)) = (purpose, named) {
-                    let named = Key { graph, promise: question.promise.clone() };
+                if let (Purpose::Claim, Some(named)) = (purpose, named) {
                     self.answers().refusals.insert(named, reason.clone());
                 }
                 Err(reason)
@@ -276,11 +276,6 @@ impl Planner {
     fn wants_names(&self, purpose: Purpose) -> bool {
         let is_set = |name: &&str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
         purpose == Purpose::Claim || !self.answers().refusals.is_empty() || LOGS.iter().any(is_set)
-    }
-
-    /// The reason for which a graph was refused as a claim.
-    fn refusal(&self, graph: &[u8], promise: &Promise) -> Option<String> {
-        self.answers().refusals.get(&Key { graph: graph.to_vec(), promise: promise.clone() }).cloned()
     }
 
     fn compiled(&self) -> MutexGuard<'_, Compiled> {

@@ -46,7 +46,7 @@ pub struct GraphDef {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Graph {
     pub(crate) tensors: Vec<Tensor>,
-    /// What graphs with other tensors in the same places share.
+    /// Description and topology, shared by graphs with other tensors in the same places.
     pub(crate) shared: Arc<Shared>,
 }
 

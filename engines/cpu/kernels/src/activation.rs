@@ -676,7 +676,7 @@ fn map_parts<S: Simd>(s: S, to: *mut f32, operands: (Part, Part), len: usize, f:
 
 /// Maps `f` over all values of a row, whole vectors at a time.
 #[inline(always)]
-fn map<S: Simd>(s: S, row: Row, f: impl Fn(S::V) -> S::V) {
+pub(crate) fn map<S: Simd>(s: S, row: Row, f: impl Fn(S::V) -> S::V) {
     let Row { from, to, len } = row;
     let mut at = 0;
     // SAFETY: so many values are left in the row, which who computes it vouches for; each is read before its place is

@@ -1,6 +1,6 @@
 //! Rows that are normalized in one pass: what a normalization does with its elements once its statistics are known.
 
-use super::activation::{Operand, Part, Row};
+use super::activation::{self, Operand, Part, Row};
 use hipdnn_cpu_simd::isa::{Isa, Kernel, Simd, first};
 
 /// Operands of `((x - less) · factor) · scale + summand`, each step rounded. Where nothing is to be done, they are 0, 1, 1
@@ -119,15 +119,13 @@ unsafe fn multiply<S: Simd>(s: S, row: Row, factor: S::V) {
             }
             at += TURN * S::LANES;
         }
-        while at + S::LANES <= len {
-            s.store(to.add(at), s.mul(s.load(from.add(at)), factor));
-            at += S::LANES;
-        }
-        if at < len {
-            let lanes = len - at;
-            s.store_first(lanes, to.add(at), s.mul(s.load_masked(s.mask(first(lanes)), from.add(at)), factor));
-        }
     }
+    activation::map(
+        s,
+        row.part(at, len - at),
+        #[inline(always)]
+        |x| s.mul(x, factor),
+    );
 }
 
 /// Computes `f(x) · scale + summand` of a row.

@@ -36,7 +36,7 @@ pub(super) trait Fold {
     /// Results of windows, from that of the first of these factors on.
     ///
     /// # Safety
-    /// Where the fold has factors, a vector of them can be read.
+    /// Factors, where the fold has them, can be read: those of a vector.
     #[inline(always)]
     unsafe fn finish<S: Simd>(s: S, value: S::V, factors: *const f32) -> S::V {
         // SAFETY: the caller's promise.
@@ -46,7 +46,7 @@ pub(super) trait Fold {
     /// Result of a window.
     ///
     /// # Safety
-    /// Where the fold has factors, this one can be read.
+    /// Factors, where the fold has them, can be read: this one.
     #[inline(always)]
     unsafe fn finish_scalar(value: f32, factor: *const f32) -> f32 {
         // SAFETY: the caller's promise.
