@@ -40,6 +40,7 @@ use pack::Packer;
 use stem::Stem;
 use tiled::Tiled;
 use tiled_planes::TiledPlanes;
+use transforms::Tiling;
 use units::InUnits;
 use wide::Wide;
 use winograd::Winograd;
@@ -62,7 +63,7 @@ enum Form {
     /// Panels with the input channels of a tap side by side.
     TapPanels(usize),
     /// Panels of this many output channels, for each frequency of Winograd's tiles.
-    Frequencies { side: usize, width: usize },
+    Frequencies { tiling: Tiling, width: usize },
     /// Panels of tiles in bf16 terms.
     Tiles(pack::TileForm),
 }
@@ -187,19 +188,18 @@ impl Algorithm {
         let of_terms = multiplies_terms(problem.x.element, problem.w.element, isa);
         let few = isa.lanes() == 8 && shape.stride[2] == 2 && shape.in_channels > 2 && shape.out_channels <= 32;
         let suits = |stem: &Stem| stem.is_in_rows() && !of_terms || few;
+        let of_winograd = problem.winograd && problem.constant_weights;
+        let winograd = |limit: f64| {
+            let rows = of_winograd.then(|| WinogradRows::new(problem, threads, isa)).flatten();
+            rows.filter(|rows| rows.cost < limit).map(|rows| Algorithm::WinogradRows(Box::new(rows)))
+        };
         if let Some(stem) = Stem::new(problem, threads, isa).filter(suits) {
-            return Algorithm::Stem(stem);
+            let limit = LEAST_OF_STEMS * Indirect::new(problem, threads, isa).cost;
+            return winograd(limit).unwrap_or(Algorithm::Stem(stem));
         }
         if Indirect::suits(problem) {
             let indirect = Indirect::new(problem, threads, isa);
-            let winograd = (problem.winograd && problem.constant_weights)
-                .then(|| WinogradRows::new(problem, threads, isa))
-                .flatten()
-                .filter(|winograd| winograd.cost < indirect.cost);
-            return match winograd {
-                Some(winograd) => Algorithm::WinogradRows(Box::new(winograd)),
-                None => Algorithm::Indirect(Box::new(indirect)),
-            };
+            return winograd(indirect.cost).unwrap_or_else(|| Algorithm::Indirect(Box::new(indirect)));
         }
         let mut best = (f64::INFINITY, Algorithm::Naive);
         if let Some(gemm) = Gemm::new(problem, threads, isa, gemm::SOURCES) {
@@ -219,17 +219,13 @@ impl Algorithm {
                 best = (cost, Algorithm::Indirect(Box::new(indirect)));
             }
         }
-        if problem.winograd && problem.constant_weights {
-            let planes = Winograd::applies(problem).then(|| Winograd::new(problem, threads, isa));
-            if let Some(planes) = planes.filter(|planes| planes.cost < best.0) {
+        if of_winograd && Winograd::applies(problem) {
+            let planes = Winograd::new(problem, threads, isa);
+            if planes.cost < best.0 {
                 best = (planes.cost, Algorithm::Winograd(planes));
             }
-            let rows = WinogradRows::new(problem, threads, isa);
-            if let Some(rows) = rows.filter(|rows| rows.cost < best.0) {
-                best.1 = Algorithm::WinogradRows(Box::new(rows));
-            }
         }
-        best.1
+        winograd(best.0).unwrap_or(best.1)
     }
 
     /// All algorithms that serve the problem.
@@ -259,8 +255,8 @@ impl Algorithm {
         all.extend(Stem::new(problem, threads, isa).map(Algorithm::Stem));
         all.extend(Tiled::new(problem, threads, isa).map(|plan| Algorithm::Tiled(Box::new(plan))));
         all.extend(TiledPlanes::new(problem, threads, isa).map(|plan| Algorithm::TiledPlanes(Box::new(plan))));
-        for tile in winograd_rows::TILES {
-            let rows = WinogradRows::of_tiles(tile, problem, threads, isa);
+        for tiling in Tiling::of(shape) {
+            let rows = WinogradRows::of_tiles(tiling, problem, threads, isa);
             all.extend(rows.map(|plan| Algorithm::WinogradRows(Box::new(plan))));
         }
         if Winograd::applies(problem) {
@@ -269,6 +265,9 @@ impl Algorithm {
         all
     }
 }
+
+/// Least time of a stem's kernel in the estimate of an indirect product: its own is not estimated.
+const LEAST_OF_STEMS: f64 = 0.9;
 
 /// Maximum number of products of terms for one of values with which matrix tiles are faster than vectors on shared cores too.
 const MOST_ON_TILES: usize = 4;
@@ -335,8 +334,10 @@ impl ConvolutionPlan {
             Algorithm::Tiled(tiled) => Form::Tiles(tiled.form()),
             Algorithm::TiledPlanes(tiled) => Form::Tiles(tiled.form()),
             Algorithm::Wide(wide) => Form::Panels(wide.panel()),
-            Algorithm::Winograd(winograd) => Form::Frequencies { side: winograd::IN, width: winograd.panel() },
-            Algorithm::WinogradRows(winograd) => Form::Frequencies { side: winograd.side(), width: winograd.panel() },
+            Algorithm::Winograd(winograd) => Form::Frequencies { tiling: Tiling::LARGE, width: winograd.panel() },
+            Algorithm::WinogradRows(winograd) => {
+                Form::Frequencies { tiling: winograd.tiling(), width: winograd.panel() }
+            }
         };
         let packing = Packing { form, source };
         ConvolutionPlan { problem: problem.clone(), isa, threads, algorithm, packing }
@@ -421,7 +422,7 @@ impl ConvolutionPlan {
         match self.packing.form {
             Form::Raw => 0,
             Form::Panels(width) | Form::TapPanels(width) => self.packing.source.panels_len(width),
-            Form::Frequencies { side, width } => self.packing.source.frequencies_len(side, width),
+            Form::Frequencies { tiling, width } => self.packing.source.frequencies_len(&tiling, width),
             Form::Tiles(form) => self.packing.source.tiles_len(&form),
         }
     }
@@ -452,7 +453,7 @@ impl ConvolutionPlan {
                 Form::Raw => {}
                 Form::Panels(width) => packer.terms(*width, pack::Order::Channels),
                 Form::TapPanels(width) => packer.terms(*width, pack::Order::Taps),
-                Form::Frequencies { side, width } => packer.frequencies(*side, *width),
+                Form::Frequencies { tiling, width } => packer.frequencies(tiling, *width),
                 Form::Tiles(form) => packer.tiles(form),
             }
         }

@@ -5,6 +5,7 @@ mod panel;
 use super::Send2;
 use super::naive::read;
 use super::problem::{Element, Layout, Problem};
+use super::transforms::Tiling;
 use hipdnn_cpu_simd::isa::{Isa, Kernel, MAX_LANES, Simd};
 use hipdnn_cpu_simd::tiles::{DEPTH, Pairs, Range, Splitting, TILE, TILE_BYTES, Values, split_halves, split_right};
 use hipdnn_cpu_threads::Pool;
@@ -102,9 +103,14 @@ impl Source {
         self.groups * self.group_out().div_ceil(form.columns * TILE) * self.tile_panel_len(form)
     }
 
-    /// Values of the frequencies of Winograd's kernel transform for tiles of `side`² inputs, for panels of `width` output channels.
-    pub(super) fn frequencies_len(&self, side: usize, width: usize) -> usize {
-        self.groups * self.group_out().div_ceil(width) * width * self.sizes[1] * side * side
+    /// Values of the frequencies of Winograd's kernel transform, for panels of `width` output channels.
+    pub(super) fn frequencies_len(&self, tiling: &Tiling, width: usize) -> usize {
+        self.groups * self.group_out().div_ceil(width) * self.frequency_panel_len(tiling, width)
+    }
+
+    /// Values of a panel of them.
+    fn frequency_panel_len(&self, tiling: &Tiling, width: usize) -> usize {
+        width * self.sizes[1] * tiling.phases() * tiling.frequencies()
     }
 }
 
@@ -132,17 +138,22 @@ impl Packer<'_> {
         self.each_panel(width, len, &|isa, panel| isa.run(Terms(panel, order)));
     }
 
-    /// Packs panels of `width` output channels of a group: for each frequency of tiles of `side`² inputs, 4² or 6², and each input
-    /// channel the transformed weights of the panel's channels side by side, zero where there is none.
+    /// Packs panels of `width` output channels of a group: for each frequency, and each input channel of each phase, the transformed
+    /// weights of the panel's channels side by side, zero where there is none.
     ///
     /// # Safety
-    /// The tensor, of 3×3 kernels, can be read; the destination takes [`Source::frequencies_len`] values.
-    pub(super) unsafe fn frequencies(&self, side: usize, width: usize) {
-        let len = width * self.source.sizes[1] * side * side;
-        self.each_panel(width, len, &|isa, panel| match side {
-            4 => isa.run(Frequencies::<4>(panel)),
-            6 => isa.run(Frequencies::<6>(panel)),
-            _ => unreachable!("tiles have 4² or 6² inputs"),
+    /// The tensor, whose kernels the tiling serves, can be read; the destination takes [`Source::frequencies_len`] values.
+    pub(super) unsafe fn frequencies(&self, tiling: &Tiling, width: usize) {
+        let (len, stride) = (self.source.frequency_panel_len(tiling, width), tiling.stride);
+        self.each_panel(width, len, &|isa, panel| match (tiling.side(), tiling.taps) {
+            (4, 3) => isa.run(Frequencies::<4, 3>(panel, stride)),
+            (6, 3) => isa.run(Frequencies::<6, 3>(panel, stride)),
+            (6, 4) => isa.run(Frequencies::<6, 4>(panel, stride)),
+            (6, 5) => isa.run(Frequencies::<6, 5>(panel, stride)),
+            (8, 4) => isa.run(Frequencies::<8, 4>(panel, stride)),
+            (8, 5) => isa.run(Frequencies::<8, 5>(panel, stride)),
+            (8, 7) => isa.run(Frequencies::<8, 7>(panel, stride)),
+            _ => unreachable!("tilings are chosen among those that there are"),
         });
     }
 

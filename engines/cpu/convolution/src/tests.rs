@@ -324,16 +324,19 @@ fn check(case: &Case, ways: &[Way<'_>], seed: u64) -> BTreeSet<&'static str> {
         });
         each.collect::<Vec<(f64, f64)>>()
     };
-    let transformed = shape.group_in() + 20;
     let direct = LazyCell::new(|| bounds(shape.depth() + 2, &mut |_, magnitude| magnitude));
-    let winograd4 = LazyCell::new(|| {
-        let mut magnitudes = Magnitudes::new(&A4, &B4, &transforms::G4);
-        bounds(transformed, &mut |at, _| magnitudes.of(shape, &dense_x, &dense_w, at))
-    });
-    let winograd2 = LazyCell::new(|| {
-        let mut magnitudes = Magnitudes::new(&A2, &B2, &transforms::G2);
-        bounds(transformed, &mut |at, _| magnitudes.of(shape, &dense_x, &dense_w, at))
-    });
+    macro_rules! winograd {
+        ($m:literal, $n:literal, $b:ident) => {
+            LazyCell::new(|| {
+                let mut magnitudes = Magnitudes::<$m, $n, { $n + 1 - $m }>::new(&$b);
+                let transformed = shape.group_in() * shape.stride[1] * shape.stride[2] + 20;
+                bounds(transformed, &mut |at, _| magnitudes.of(shape, &dense_x, &dense_w, at))
+            })
+        };
+    }
+    let (small, large) = (winograd!(2, 4, B4), winograd!(4, 6, B6));
+    let (three_of_four, five_of_four) = (winograd!(3, 6, B6), winograd!(5, 8, B8));
+    let (two_of_five, four_of_five, two_of_seven) = (winograd!(2, 6, B6), winograd!(4, 8, B8), winograd!(2, 8, B8));
     let mut names = BTreeSet::new();
     for (way, plan) in ways.iter().flat_map(|way| {
         let problem = Problem { constant_weights: way.constant, winograd: way.winograd, ..problem.clone() };
@@ -371,8 +374,13 @@ fn check(case: &Case, ways: &[Way<'_>], seed: u64) -> BTreeSet<&'static str> {
         // SAFETY: the tensors are as the problem says, and nobody else has them.
         unsafe { plan.run(way.pool, &args) };
         let bounds = match plan.algorithm() {
-            "winograd F(2×2), vectors of channels" => &*winograd2,
-            "winograd" | "winograd F(4×4), vectors of channels" => &*winograd4,
+            "winograd F(2×2, 3×3)" => &*small,
+            "winograd" | "winograd F(4×4, 3×3)" => &*large,
+            "winograd F(3×3, 4×4)" => &*three_of_four,
+            "winograd F(5×5, 4×4)" => &*five_of_four,
+            "winograd F(2×2, 5×5)" => &*two_of_five,
+            "winograd F(4×4, 5×5)" => &*four_of_five,
+            "winograd F(2×2, 7×7)" => &*two_of_seven,
             _ => &*direct,
         };
         for (at, (want, error)) in places(problem.y_sizes()).zip(bounds) {
@@ -453,31 +461,22 @@ fn reference(shape: &Shape, x: &Dense, w: &Dense, [n, k, z, p, q]: [usize; 5]) -
     (sum, magnitude)
 }
 
-/// Magnitudes that the roundings of Winograd's algorithm, with tiles of M×M outputs and N×N inputs, are relative to: its formula with
-/// the absolute values of all matrices and data. An output passes at most ten roundings in the input transform, one in the kernel's,
-/// one for each channel of the product, and nine in the output transform.
-struct Magnitudes<'a, const M: usize, const N: usize> {
-    a: &'a [[f64; N]; M],
+/// Magnitudes that the roundings of Winograd's algorithm, with tiles of M×M outputs, N×N inputs and R×R taps of a phase, are relative
+/// to: its formula with the absolute values of all matrices and data. An output passes at most ten roundings in the input transform,
+/// one in the kernel's, one for each term of the product, and nine in the output transform.
+struct Magnitudes<'a, const M: usize, const N: usize, const R: usize> {
+    a: [[f64; N]; M],
     b: &'a [[f64; N]; N],
-    g: &'a [[f64; 3]; N],
-    /// |Bᵀ||d||B| by (image, channel, tile row, tile column).
-    inputs: HashMap<[usize; 4], [[f64; N]; N]>,
-    /// |G||g||Gᵀ| by (output channel, input channel).
-    kernels: HashMap<[usize; 2], [[f64; N]; N]>,
+    g: [[f64; R]; N],
+    /// |Bᵀ||d||B| by (image, channel, tile row, tile column, phase of the stride).
+    inputs: HashMap<[usize; 5], [[f64; N]; N]>,
+    /// |G||g||Gᵀ| by (output channel, input channel, phase of the stride).
+    kernels: HashMap<[usize; 3], [[f64; N]; N]>,
 }
 
-/// |Aᵀ| and |Bᵀ| of F(2×2, 3×3).
-const A2: [[f64; 4]; 2] = [[1.0, 1.0, 1.0, 0.0], [0.0, 1.0, 1.0, 1.0]];
-const B2: [[f64; 4]; 4] = [[1.0, 0.0, 1.0, 0.0], [0.0, 1.0, 1.0, 0.0], [0.0, 1.0, 1.0, 0.0], [0.0, 1.0, 0.0, 1.0]];
-
-/// |Aᵀ| and |Bᵀ| of F(4×4, 3×3).
-const A4: [[f64; 6]; 4] = [
-    [1.0, 1.0, 1.0, 1.0, 1.0, 0.0],
-    [0.0, 1.0, 1.0, 2.0, 2.0, 0.0],
-    [0.0, 1.0, 1.0, 4.0, 4.0, 0.0],
-    [0.0, 1.0, 1.0, 8.0, 8.0, 1.0],
-];
-const B4: [[f64; 6]; 6] = [
+/// |Bᵀ| of tiles of 4×4, 6×6 and 8×8 inputs.
+const B4: [[f64; 4]; 4] = [[1.0, 0.0, 1.0, 0.0], [0.0, 1.0, 1.0, 0.0], [0.0, 1.0, 1.0, 0.0], [0.0, 1.0, 0.0, 1.0]];
+const B6: [[f64; 6]; 6] = [
     [4.0, 0.0, 5.0, 0.0, 1.0, 0.0],
     [0.0, 4.0, 4.0, 1.0, 1.0, 0.0],
     [0.0, 4.0, 4.0, 1.0, 1.0, 0.0],
@@ -485,6 +484,30 @@ const B4: [[f64; 6]; 6] = [
     [0.0, 2.0, 1.0, 2.0, 1.0, 0.0],
     [0.0, 4.0, 0.0, 5.0, 0.0, 1.0],
 ];
+
+const B8: [[f64; 8]; 8] = [
+    [1.0, 0.0, 5.25, 0.0, 5.25, 0.0, 1.0, 0.0],
+    [0.0, 1.0, 1.0, 4.25, 4.25, 1.0, 1.0, 0.0],
+    [0.0, 1.0, 1.0, 4.25, 4.25, 1.0, 1.0, 0.0],
+    [0.0, 0.5, 0.25, 2.5, 1.25, 2.0, 1.0, 0.0],
+    [0.0, 0.5, 0.25, 2.5, 1.25, 2.0, 1.0, 0.0],
+    [0.0, 2.0, 4.0, 2.5, 5.0, 0.5, 1.0, 0.0],
+    [0.0, 2.0, 4.0, 2.5, 5.0, 0.5, 1.0, 0.0],
+    [0.0, 1.0, 0.0, 5.25, 0.0, 5.25, 0.0, 1.0],
+];
+
+/// |Aᵀ|: powers of the points 0, ±1, ±2 and ±½, with the point at infinity in the last row.
+fn output_magnitudes<const M: usize, const N: usize>() -> [[f64; N]; M] {
+    std::array::from_fn(|row| {
+        std::array::from_fn(|column| match column {
+            _ if column == N - 1 => f64::from(u8::from(row == M - 1)),
+            0 => f64::from(u8::from(row == 0)),
+            1 | 2 => 1.0,
+            3 | 4 => 2f64.powi(row as i32),
+            _ => 0.5f64.powi(row as i32),
+        })
+    })
+}
 
 /// `|l| |m| |l|ᵀ`
 fn absolute<const N: usize, const D: usize>(l: &[[f64; D]; N], m: [[f64; D]; D]) -> [[f64; N]; N] {
@@ -499,25 +522,29 @@ fn absolute<const N: usize, const D: usize>(l: &[[f64; D]; N], m: [[f64; D]; D])
     out
 }
 
-impl<'a, const M: usize, const N: usize> Magnitudes<'a, M, N> {
-    fn new(a: &'a [[f64; N]; M], b: &'a [[f64; N]; N], g: &'a [[f64; 3]; N]) -> Magnitudes<'a, M, N> {
-        Magnitudes { a, b, g, inputs: HashMap::new(), kernels: HashMap::new() }
+impl<'a, const M: usize, const N: usize, const R: usize> Magnitudes<'a, M, N, R> {
+    fn new(b: &'a [[f64; N]; N]) -> Magnitudes<'a, M, N, R> {
+        let (inputs, kernels) = (HashMap::new(), HashMap::new());
+        Magnitudes { a: output_magnitudes(), b, g: transforms::kernel_transform(), inputs, kernels }
     }
 
     fn of(&mut self, shape: &Shape, x: &Dense, w: &Dense, [n, k, _, p, q]: [usize; 5]) -> f64 {
         let first = k / shape.group_out() * shape.group_in();
+        let [_, rows, columns] = shape.kernel;
+        let [_, down, across] = shape.stride;
         let mut magnitude = 0.0;
-        for c in 0..shape.group_in() {
-            // Of a phase: its rows and columns are the dilation apart, and so are those of its tiles.
+        for (c, phase) in (0..shape.group_in()).flat_map(|c| (0..down * across).map(move |phase| (c, phase))) {
+            let (phase_row, phase_column) = (phase / across, phase % across);
+            // Of a phase of the dilation: its rows and columns are the dilation apart, and so are those of its tiles.
             let [_, by_row, by_column] = shape.dilation;
             let (tile_row, tile_column) = (p / by_row / M, q / by_column / M);
-            let key = [n, first + c, tile_row * by_row + p % by_row, tile_column * by_column + q % by_column];
+            let key = [n, first + c, tile_row * by_row + p % by_row, tile_column * by_column + q % by_column, phase];
             let input = self.inputs.entry(key).or_insert_with(|| {
                 let mut d = [[0f64; N]; N];
                 for (i, row) in d.iter_mut().enumerate() {
                     for (j, value) in row.iter_mut().enumerate() {
-                        let line = (tile_row * M + i) * by_row + p % by_row;
-                        let column = (tile_column * M + j) * by_column + q % by_column;
+                        let line = ((tile_row * M + i) * by_row + p % by_row) * down + phase_row;
+                        let column = ((tile_column * M + j) * by_column + q % by_column) * across + phase_column;
                         let line = line.wrapping_sub(shape.pad_before[1]);
                         let column = column.wrapping_sub(shape.pad_before[2]);
                         if line < shape.input[1] && column < shape.input[2] {
@@ -527,14 +554,18 @@ impl<'a, const M: usize, const N: usize> Magnitudes<'a, M, N> {
                 }
                 absolute(self.b, d)
             });
-            let kernel = self.kernels.entry([k, c]).or_insert_with(|| {
+            let kernel = self.kernels.entry([k, c, phase]).or_insert_with(|| {
                 let g = std::array::from_fn(|r| {
                     std::array::from_fn(|s| {
-                        let (r, s) = if shape.flip { (2 - r, 2 - s) } else { (r, s) };
+                        let (r, s) = (r * down + phase_row, s * across + phase_column);
+                        if r >= rows || s >= columns {
+                            return 0.0;
+                        }
+                        let (r, s) = if shape.flip { (rows - 1 - r, columns - 1 - s) } else { (r, s) };
                         w.get([k, c, 0, r, s])
                     })
                 });
-                absolute(self.g, g)
+                absolute(&self.g, g)
             });
             for f in 0..N {
                 for e in 0..N {
@@ -597,6 +628,7 @@ fn shapes() -> Vec<Shape> {
         shape((2, 1, 33, 50), [1, 10, 13], [1, 3, 3], ONE, [0, 2, 0], [0, -1, 1], ONE),
         shape((1, 2, 64, 34), [1, 9, 70], [1, 3, 3], ONE, [0, 0, 1], even, ONE),
         shape((1, 1, 5, 3), [1, 6, 5], [1, 2, 5], ONE, [0, 1, 0], [0, -1, 3], ONE),
+        shape((1, 1, 5, 17), [1, 11, 14], [1, 7, 7], ONE, [0, 3, 2], even, ONE),
         // no padding, kernel as large as the input
         shape((1, 1, 5, 33), [1, 6, 5], [1, 6, 5], ONE, NO, even, ONE),
         // 5×5, 7×7 stride 2, dilation
@@ -685,8 +717,13 @@ fn every_kind_of_shape() {
         "stem",
         "wide gemm",
         "winograd",
-        "winograd F(2×2), vectors of channels",
-        "winograd F(4×4), vectors of channels",
+        "winograd F(2×2, 3×3)",
+        "winograd F(2×2, 5×5)",
+        "winograd F(2×2, 7×7)",
+        "winograd F(3×3, 4×4)",
+        "winograd F(4×4, 3×3)",
+        "winograd F(4×4, 5×5)",
+        "winograd F(5×5, 4×4)",
     ];
     assert_eq!(Vec::from_iter(names), all);
 }
@@ -926,8 +963,53 @@ fn winograd_of_planes() {
                 let names = check(&case, &on_every_isa(&pool, true, true), (100 * i + 10 * j + k) as u64);
                 // A summand lies as the output does, or the epilogue is not computed in registers.
                 let served = chain.is_empty() || matches!(y, Order::Packed | Order::Sliced);
-                for name in ["winograd F(2×2), vectors of channels", "winograd F(4×4), vectors of channels"] {
+                for name in ["winograd F(2×2, 3×3)", "winograd F(4×4, 3×3)"] {
                     assert_eq!(names.contains(name), served, "{name}: {shape:?}, {x:?}, {y:?}");
+                }
+            }
+        }
+    }
+    // Kernels of more taps, and strides: whole phases and those that end with taps that there are not.
+    let kernels = [
+        (4, 1, &["winograd F(3×3, 4×4)", "winograd F(5×5, 4×4)"][..]),
+        (5, 1, &["winograd F(2×2, 5×5)", "winograd F(4×4, 5×5)"]),
+        (7, 1, &["winograd F(2×2, 7×7)"]),
+        (5, 2, &["winograd F(2×2, 3×3)", "winograd F(4×4, 3×3)"]),
+        (6, 2, &["winograd F(2×2, 3×3)", "winograd F(4×4, 3×3)"]),
+        (7, 2, &["winograd F(3×3, 4×4)", "winograd F(5×5, 4×4)"]),
+        (7, 3, &["winograd F(2×2, 3×3)", "winograd F(4×4, 3×3)"]),
+        (11, 4, &["winograd F(2×2, 3×3)", "winograd F(4×4, 3×3)"]),
+        (10, 2, &["winograd F(2×2, 5×5)", "winograd F(4×4, 5×5)"]),
+    ];
+    for (i, (extent, stride, wanted)) in kernels.into_iter().enumerate() {
+        for (j, (groups, size)) in
+            [((2, 1, 3, 19), [23, 50]), ((1, 2, 26, 36), [12, 31]), ((1, 1, 17, 8), [27, 14])].into_iter().enumerate()
+        {
+            for (k, (x, y)) in orders.iter().flat_map(|x| orders.iter().map(move |y| (*x, *y))).enumerate() {
+                if (i + j + k) % 3 > 0 {
+                    continue;
+                }
+                let pad = [0, extent / 2, extent - 1][(i + k) % 3];
+                let shape = shape(
+                    groups,
+                    [1, size[0], size[1]],
+                    [1, extent, extent],
+                    [1, stride, stride],
+                    [0, pad, extent / 2],
+                    [0; 3],
+                    ONE,
+                );
+                let elements = [Element::F32, Element::F16, Element::F32, Element::BF16];
+                let case = Case {
+                    epilogue: chains[(i + j) % 2].to_vec(),
+                    elements: [elements[(i + k) % 4], Element::F32, elements[(j + k) % 4]],
+                    orders: [x, Order::ALL[k % 5], y],
+                    ..plain(Shape { flip: k % 4 == 3, ..shape })
+                };
+                let names = check(&case, &on_every_isa(&pool, true, true), (1000 + 100 * i + 20 * j + k) as u64);
+                let served = case.epilogue.is_empty() || matches!(y, Order::Packed | Order::Sliced);
+                for name in wanted {
+                    assert_eq!(names.contains(name), served, "{name}: {case:?}");
                 }
             }
         }
@@ -935,7 +1017,7 @@ fn winograd_of_planes() {
     // Several blocks of tiles, which begin within rows.
     let blocks = plain(of((1, 1, 70, 16), [61, 90], [1, 1]));
     let pool = Pool::new(1);
-    assert!(check(&blocks, &on_every_isa(&pool, true, true), 1).contains("winograd F(4×4), vectors of channels"));
+    assert!(check(&blocks, &on_every_isa(&pool, true, true), 1).contains("winograd F(4×4, 3×3)"));
 }
 
 #[test]
@@ -1042,8 +1124,8 @@ fn packed(shape: Shape) -> Problem {
 /// Tiles of 2×2 where few tiles would wait for weights of 36 frequencies, of 4×4 elsewhere.
 #[test]
 fn winograd_tiles_are_chosen_by_size() {
-    const SMALL: &str = "winograd F(2×2), vectors of channels";
-    const LARGE: &str = "winograd F(4×4), vectors of channels";
+    const SMALL: &str = "winograd F(2×2, 3×3)";
+    const LARGE: &str = "winograd F(4×4, 3×3)";
     for isa in Isa::available() {
         for (channels, size, name) in [(512, 7, SMALL), (512, 28, LARGE), (64, 56, LARGE)] {
             let groups = (1, 1, channels, channels);

@@ -1,57 +1,127 @@
-//! Transforms of Winograd's F(2×2, 3×3) and F(4×4, 3×3).
+//! Transforms of Winograd's F(M×M, R×R).
 //!
-//! With the matrices of Lavin and Gray (arXiv:1509.09308) a tile of M×M outputs is `Aᵀ[(G g Gᵀ) ⊙ (Bᵀ d B)]A` of the kernel `g` and
-//! the tile `d` of N×N inputs, N = M + 2; summed over input channels the middle is N² matrix products, one for each frequency. For a
-//! tile of 4×4 these are 36 products where the plain sum has 144, for one of 2×2 16 instead of 36.
+//! As Lavin and Gray (arXiv:1509.09308) write it, a tile of M×M outputs is `Aᵀ[(G g Gᵀ) ⊙ (Bᵀ d B)]A` of the kernel `g` of R×R taps
+//! and the tile `d` of N×N inputs, N = M + R - 1; summed over input channels the middle is N² matrix products, one for each frequency.
+//! The matrices are those of Toom and Cook for the points 0, ±1 and ∞ with N = 4, ±2 beside these with N = 6, and ±½ with N = 8: `Bᵀ`
+//! does not depend on R, `G` holds powers of the points up to that of R - 1, and `Aᵀ` up to that of M - 1. A tile takes N² products:
+//! F(4×4, 3×3) 36 where the plain sum has 144, F(4×4, 5×5) 64 where it has 400.
+//!
+//! With a stride of S the sum is that of S² convolutions without one: each phase of the taps, every S-th row and column of them, meets
+//! the same phase of the input. Phases count as further input channels, with kernels of R = ⌈K / S⌉ taps an axis, zero behind the K
+//! there are.
 
 #![expect(clippy::needless_range_loop, reason = "closures of iterators are compiled without the instruction set")]
 
+use super::problem::Shape;
 use hipdnn_cpu_simd::isa::Simd;
 
-/// Rows and columns of a kernel.
-pub(super) const KERNEL: usize = 3;
+/// Tiles of Winograd's algorithm, the same for rows and columns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Tiling {
+    /// Outputs of a tile, per axis.
+    pub(super) outputs: usize,
+    /// Taps of a phase, per axis.
+    pub(super) taps: usize,
+    /// Stride, which is the number of phases per axis.
+    pub(super) stride: usize,
+}
 
-/// Kernel transform `G` of F(2×2, 3×3).
-pub(super) const G2: [[f64; KERNEL]; 4] = [[1.0, 0.0, 0.0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0.0, 0.0, 1.0]];
+impl Tiling {
+    /// F(4×4, 3×3).
+    pub(super) const LARGE: Tiling = Tiling { outputs: 4, taps: 3, stride: 1 };
 
-/// Kernel transform `G` of F(4×4, 3×3).
-pub(super) const G4: [[f64; KERNEL]; 6] = [
-    [1.0 / 4.0, 0.0, 0.0],
-    [-1.0 / 6.0, -1.0 / 6.0, -1.0 / 6.0],
-    [-1.0 / 6.0, 1.0 / 6.0, -1.0 / 6.0],
-    [1.0 / 24.0, 1.0 / 12.0, 1.0 / 6.0],
-    [1.0 / 24.0, -1.0 / 12.0, 1.0 / 6.0],
-    [0.0, 0.0, 1.0],
-];
+    /// Tilings that serve a shape: square kernels without dilation, of three taps or more for each phase.
+    pub(super) fn of(shape: &Shape) -> impl Iterator<Item = Tiling> + use<> {
+        let (kernel, stride) = (shape.kernel[1], shape.stride[1]);
+        let taps = kernel.div_ceil(stride);
+        let served = kernel == shape.kernel[2]
+            && stride == shape.stride[2]
+            && shape.dilation[1..] == [1, 1]
+            && (shape.kernel[0], shape.stride[0], shape.input[0], shape.output[0]) == (1, 1, 1, 1)
+            && shape.pad_before[0] == 0
+            && stride <= MAX_STRIDE;
+        let outputs: &[usize] = match taps {
+            3 => &[2, 4],
+            4 => &[3, 5],
+            5 => &[2, 4],
+            7 => &[2],
+            _ => &[],
+        };
+        outputs.iter().filter(move |_| served).map(move |outputs| Tiling { outputs: *outputs, taps, stride })
+    }
 
-/// Row `i` of `G`, for tiles of N×N inputs.
-#[inline(always)]
-fn kernel_row<const N: usize>(i: usize) -> [f64; KERNEL] {
-    if N == 4 { G2[i] } else { G4[i] }
+    /// Inputs of a tile of a phase, per axis.
+    pub(super) fn side(&self) -> usize {
+        self.outputs + self.taps - 1
+    }
+
+    /// Number of frequencies.
+    pub(super) fn frequencies(&self) -> usize {
+        self.side() * self.side()
+    }
+
+    /// Number of phases.
+    pub(super) fn phases(&self) -> usize {
+        self.stride * self.stride
+    }
+}
+
+/// Largest stride that is served.
+const MAX_STRIDE: usize = 4;
+
+/// Kernel transform `G` for N×N inputs and R taps.
+pub(super) const fn kernel_transform<const N: usize, const R: usize>() -> [[f64; R]; N] {
+    const { assert!(N == 4 || N == 6 || N == 8) };
+    // Finite points, and the factors of their rows: 1 over the product of a point's distances from the others.
+    let points = [0.0, 1.0, -1.0, 2.0, -2.0, 0.5, -0.5];
+    let factors = match N {
+        4 => [1.0, 1.0 / 2.0, 1.0 / 2.0, 0.0, 0.0, 0.0, 0.0],
+        6 => [1.0 / 4.0, -1.0 / 6.0, -1.0 / 6.0, 1.0 / 24.0, 1.0 / 24.0, 0.0, 0.0],
+        _ => [1.0, -2.0 / 9.0, -2.0 / 9.0, 1.0 / 90.0, 1.0 / 90.0, 32.0 / 45.0, 32.0 / 45.0],
+    };
+    let mut g = [[0.0; R]; N];
+    let mut row = 0;
+    while row < N - 1 {
+        let (mut tap, mut power) = (0, factors[row]);
+        while tap < R {
+            g[row][tap] = power;
+            power *= points[row];
+            tap += 1;
+        }
+        row += 1;
+    }
+    g[N - 1][R - 1] = 1.0;
+    g
 }
 
 /// Frequencies of kernels, row by row, rounded once: of one in each lane, whose taps are given row by row.
 #[inline(always)]
-pub(super) fn transform_kernels<const N: usize, const L: usize>(kernels: &[[f64; L]; 9]) -> [[[f32; L]; N]; N] {
-    const { assert!(N == 4 || N == 6) };
+pub(super) fn transform_kernels<const N: usize, const R: usize, const L: usize>(
+    kernels: &[[[f64; L]; R]; R],
+) -> [[[f32; L]; N]; N] {
+    let transform = const { kernel_transform::<N, R>() };
     // Rows of a kernel by columns of frequencies.
-    let mut half = [[[0f64; L]; N]; KERNEL];
-    for row in 0..KERNEL {
+    let mut half = [[[0f64; L]; N]; R];
+    for row in 0..R {
         for column in 0..N {
-            let g = kernel_row::<N>(column);
             for lane in 0..L {
-                let [a, b, c] = [kernels[3 * row][lane], kernels[3 * row + 1][lane], kernels[3 * row + 2][lane]];
-                half[row][column][lane] = a * g[0] + b * g[1] + c * g[2];
+                let mut sum = kernels[row][0][lane] * transform[column][0];
+                for tap in 1..R {
+                    sum += kernels[row][tap][lane] * transform[column][tap];
+                }
+                half[row][column][lane] = sum;
             }
         }
     }
     let mut frequencies = [[[0f32; L]; N]; N];
     for row in 0..N {
         for column in 0..N {
-            let g = kernel_row::<N>(row);
             for lane in 0..L {
-                let [a, b, c] = [half[0][column][lane], half[1][column][lane], half[2][column][lane]];
-                frequencies[row][column][lane] = (g[0] * a + g[1] * b + g[2] * c) as f32;
+                let mut sum = half[0][column][lane] * transform[row][0];
+                for tap in 1..R {
+                    sum += half[tap][column][lane] * transform[row][tap];
+                }
+                frequencies[row][column][lane] = sum as f32;
             }
         }
     }
@@ -61,14 +131,14 @@ pub(super) fn transform_kernels<const N: usize, const L: usize>(kernels: &[[f64;
 /// Input transform: `Bᵀ` of a tile's row or column.
 #[inline(always)]
 pub(super) fn transform_input<S: Simd, const N: usize>(s: S, d: [S::V; N]) -> [S::V; N] {
-    const { assert!(N == 4 || N == 6) };
+    const { assert!(N == 4 || N == 6 || N == 8) };
     let mut t = d;
     if N == 4 {
         t[0] = s.sub(d[0], d[2]);
         t[1] = s.add(d[1], d[2]);
         t[2] = s.sub(d[2], d[1]);
         t[3] = s.sub(d[1], d[3]);
-    } else {
+    } else if N == 6 {
         let even = s.fma(s.splat(-4.0), d[2], d[4]);
         let odd = s.fma(s.splat(-4.0), d[1], d[3]);
         let even2 = s.sub(d[4], d[2]);
@@ -80,6 +150,22 @@ pub(super) fn transform_input<S: Simd, const N: usize>(s: S, d: [S::V; N]) -> [S
         t[3] = s.add(even2, odd2);
         t[4] = s.sub(even2, odd2);
         t[5] = s.fma(s.splat(4.0), d[1], s.fma(s.splat(-5.0), d[3], d[5]));
+    } else {
+        t[0] = s.fma(s.splat(5.25), s.sub(d[4], d[2]), s.sub(d[0], d[6]));
+        t[7] = s.fma(s.splat(5.25), s.sub(d[3], d[5]), s.sub(d[7], d[1]));
+        let even = s.fma(s.splat(-4.25), d[4], s.add(d[2], d[6]));
+        let odd = s.fma(s.splat(-4.25), d[3], s.add(d[1], d[5]));
+        t[1] = s.add(even, odd);
+        t[2] = s.sub(even, odd);
+        let third = s.mul(s.splat(-2.5), d[3]);
+        let even = s.fma(s.splat(0.25), d[2], s.fma(s.splat(-1.25), d[4], d[6]));
+        let odd = s.fma(s.splat(0.5), d[1], s.fma(s.splat(2.0), d[5], third));
+        t[3] = s.add(even, odd);
+        t[4] = s.sub(even, odd);
+        let even = s.fma(s.splat(4.0), d[2], s.fma(s.splat(-5.0), d[4], d[6]));
+        let odd = s.fma(s.splat(2.0), d[1], s.fma(s.splat(0.5), d[5], third));
+        t[5] = s.add(even, odd);
+        t[6] = s.sub(even, odd);
     }
     t
 }
@@ -87,7 +173,7 @@ pub(super) fn transform_input<S: Simd, const N: usize>(s: S, d: [S::V; N]) -> [S
 /// Output transform: `Aᵀ` of a row or column of N products.
 #[inline(always)]
 pub(super) fn transform_output<S: Simd, const N: usize, const M: usize>(s: S, m: [S::V; N]) -> [S::V; M] {
-    const { assert!(N == M + KERNEL - 1 && (M == 2 || M == 4)) };
+    const { assert!(N == 4 && M == 2 || (N == 6 || N == 8) && M >= 2 && M < N) };
     let mut t = [m[0]; M];
     let (sum, difference) = (s.add(m[1], m[2]), s.sub(m[1], m[2]));
     if N == 4 {
@@ -95,10 +181,18 @@ pub(super) fn transform_output<S: Simd, const N: usize, const M: usize>(s: S, m:
         t[1] = s.sub(difference, m[3]);
     } else {
         let (sum2, difference2) = (s.add(m[3], m[4]), s.sub(m[3], m[4]));
-        t[0] = s.add(m[0], s.add(sum, sum2));
-        t[1] = s.fma(s.splat(2.0), difference2, difference);
-        t[2] = s.fma(s.splat(4.0), sum2, sum);
-        t[3] = s.add(s.fma(s.splat(8.0), difference2, difference), m[5]);
+        let halves = if N == 8 { Some((s.add(m[N - 3], m[N - 2]), s.sub(m[N - 3], m[N - 2]))) } else { None };
+        let all = s.add(sum, sum2);
+        t[0] = s.add(m[0], if let Some((half, _)) = halves { s.add(all, half) } else { all });
+        for row in 1..M {
+            let power = (1 << row) as f32;
+            let (one, two) = if row % 2 == 0 { (sum, sum2) } else { (difference, difference2) };
+            t[row] = s.fma(s.splat(power), two, one);
+            if let Some((even, odd)) = halves {
+                t[row] = s.fma(s.splat(1.0 / power), if row % 2 == 0 { even } else { odd }, t[row]);
+            }
+        }
+        t[M - 1] = s.add(t[M - 1], m[N - 1]);
     }
     t
 }

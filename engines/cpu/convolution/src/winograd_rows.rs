@@ -1,6 +1,6 @@
-//! Winograd's F(4×4, 3×3) and F(2×2, 3×3) with vectors of channels in every transform.
+//! Winograd's F(M×M, R×R) with vectors of channels in every transform.
 //!
-//! The formula is that of [`super::transforms`]. Tiles of all images are numbered through, and blocks of them go through two
+//! The formula is that of [`super::transforms`], the terms of whose products are the input channels of every phase of the stride. Tiles of all images are numbered through, and blocks of them go through two
 //! parallel loops: the first transforms the input into V[frequency][tile][channel], which all workers share; in the second a
 //! unit multiplies some of the tiles with some panels of output channels, frequency by frequency, and transforms the products
 //! into the output. Where the channels of the input are apart, a unit transposes what its tiles look at; where those of the output are,
@@ -8,13 +8,12 @@
 
 #![expect(clippy::needless_range_loop, reason = "closures of iterators are compiled without the instruction set")]
 
-use super::band::{inside, load_lanes, store_lanes};
+use super::band::{inside, load_lanes, store_lanes, zero};
 use super::epilogue::{self, Epilogue, InTile};
-use super::indirect::turn;
+use super::indirect::{interleave, turn};
 use super::problem::{Element, Layout, Problem, Shape};
 use super::row_tile::{self, RowAfter, RowTile};
-use super::transforms::{KERNEL, load_products, store_frequencies, transform_input, transform_output};
-use super::winograd::Winograd;
+use super::transforms::{Tiling, load_products, store_frequencies, transform_input, transform_output};
 use super::{Args, Send2, rounding, tile};
 use hipdnn_cpu_simd::isa::{Isa, Kernel, MAX_LANES, Simd, first};
 use hipdnn_cpu_simd::machine;
@@ -26,7 +25,7 @@ const INPUT_BYTES: usize = 1 << 20;
 const PLANES: f64 = 1.1;
 /// Bytes of an image's input and output beyond which planes come from memory, and another factor for these.
 const LARGE_IMAGE: f64 = 8e6;
-const LARGE: f64 = 1.3;
+const LARGE: f64 = 1.1;
 /// Bytes of transposed input of a unit.
 const STAGED_BYTES: usize = 256 << 10;
 /// Bytes of transformed weights that stay in the second-level cache.
@@ -38,10 +37,12 @@ const FROM_DIE: [(usize, f64); 2] = [(12 << 20, 24.0), (24 << 20, 12.0)];
 /// caches across a mesh.
 const FROM_MEMORY: [f64; 2] = [6.0, 9.0];
 const FROM_MESH: f64 = 5.0;
-/// Outputs of a tile, per axis.
-pub(super) const TILES: [usize; 2] = [2, 4];
-/// Estimated cycles of the transforms of a 2×2 tile, in those of a 4×4 tile.
+/// Estimated cycles of the transforms of a tile of F(2×2, 3×3), in those of F(4×4, 3×3).
 const SMALL: f64 = 0.4;
+/// The same for tiles of 8×8 inputs.
+const SQUARES: f64 = 2.0;
+/// Estimated cycles of the output transform of M×M outputs of 6×6 products, in those of 4×4: at least so many, and more for each M.
+const OUTPUTS: (f64, f64) = (0.4, 0.15);
 /// Maximum number of tiles of a unit.
 const MAX_TILES: usize = 56;
 
@@ -56,8 +57,7 @@ pub(super) struct WinogradRows {
     finish: Epilogue,
     follow: InTile,
     steps: Vec<tile::Step>,
-    /// Outputs of a tile, per axis: 2 or 4.
-    outputs: usize,
+    tiling: Tiling,
     /// Maximum microkernel tile of the products: places and vectors.
     size: (usize, usize),
     /// Number of tiles of an image, down and across.
@@ -77,30 +77,30 @@ pub(super) struct WinogradRows {
 }
 
 impl WinogradRows {
-    /// Makes the plan for a problem, with the tiles that are expected to be faster, if the algorithm serves it: channels or columns lie
-    /// side by side in the input, and either in the output and its summand.
+    /// Makes the plan for a problem, with the tiles that are expected to be the fastest, if the algorithm serves it: channels or columns
+    /// lie side by side in the input, and either in the output and its summand.
     pub(super) fn new(problem: &Problem, threads: usize, isa: Isa) -> Option<WinogradRows> {
-        let [small, large] = TILES.map(|tile| WinogradRows::of_tiles(tile, problem, threads, isa));
-        let (small, large) = (small?, large?);
-        Some(if small.cost < large.cost { small } else { large })
+        let plans =
+            Tiling::of(&problem.shape).filter_map(|tiling| WinogradRows::of_tiles(tiling, problem, threads, isa));
+        plans.min_by(|one, other| one.cost.total_cmp(&other.cost))
     }
 
-    /// Makes the plan with tiles of `outputs`² outputs.
-    pub(super) fn of_tiles(outputs: usize, problem: &Problem, threads: usize, isa: Isa) -> Option<WinogradRows> {
-        let side = outputs + KERNEL - 1;
-        let frequencies = side * side;
+    /// Makes the plan with tiles that serve the problem's shape.
+    pub(super) fn of_tiles(tiling: Tiling, problem: &Problem, threads: usize, isa: Isa) -> Option<WinogradRows> {
+        let outputs = tiling.outputs;
+        let frequencies = tiling.frequencies();
         let shape = &problem.shape;
-        let is_dilated = shape.dilation[1..] != [1, 1];
         let planes = [&problem.x, &problem.y].map(|layout| layout.strides[1] != 1);
         let beside = |planes: bool, layout: &Layout| layout.strides[if planes { 4 } else { 1 }] == 1;
         let served = beside(planes[0], &problem.x) && beside(planes[1], &problem.y);
-        if !Winograd::serves(shape) || is_dilated || !served {
+        if !served {
             return None;
         }
         let lanes = isa.lanes();
         let (down, across) = (shape.output[1].div_ceil(outputs), shape.output[2].div_ceil(outputs));
         let (cg, kg) = (shape.group_in(), shape.group_out());
-        let all_weights = size_of::<f32>() * frequencies * shape.groups * cg * kg;
+        let terms = tiling.phases() * cg;
+        let all_weights = size_of::<f32>() * frequencies * shape.groups * terms * kg;
         let rate = match machine::is_amd() {
             true => FROM_DIE
                 .iter()
@@ -119,12 +119,12 @@ impl WinogradRows {
         let finish = Epilogue::new(problem);
         let follow = finish.with_summand(|layout| beside(planes[1], layout))?;
         let all = shape.batch * down * across;
-        let tile_bytes = 4 * frequencies * cg.next_multiple_of(lanes);
+        let tile_bytes = 4 * frequencies * terms.next_multiple_of(lanes);
         let block = (INPUT_BYTES * threads / tile_bytes).clamp(MAX_TILES.min(all), all);
         // Of planes, no more neighboring tiles than those whose transposed input stays in the cache.
-        let column_bytes = size_of::<f32>() * side * cg;
+        let column_bytes = size_of::<f32>() * tiling.side() * terms;
         let near = match planes[0] {
-            true => ((STAGED_BYTES / column_bytes).saturating_sub(side - outputs) / outputs).max(1),
+            true => ((STAGED_BYTES / column_bytes).saturating_sub(tiling.taps - 1) / outputs).max(1),
             false => block,
         };
         let mut plan = WinogradRows {
@@ -135,7 +135,7 @@ impl WinogradRows {
             finish,
             follow,
             steps: Vec::new(),
-            outputs,
+            tiling,
             size: (1, 1),
             down,
             across,
@@ -147,7 +147,15 @@ impl WinogradRows {
             cost: f64::INFINITY,
             shape: shape.clone(),
         };
-        let transforms = if outputs == 2 { SMALL } else { 1.0 };
+        // Cycles of a vector's transforms: of the input's tiles, and of the output's.
+        let (input, output) = match tiling.side() {
+            4 => (SMALL, SMALL),
+            6 => (1.0, OUTPUTS.0 + OUTPUTS.1 * outputs as f64),
+            _ => (SQUARES, SQUARES * (OUTPUTS.0 + OUTPUTS.1 * outputs as f64)),
+        };
+        let input = input * if planes[0] { 270.0 } else { 190.0 };
+        let output = output * if planes[1] { 240.0 } else { 170.0 };
+        let input_vectors = plan.runs() * plan.run_len().div_ceil(lanes);
         for size in row_tile::sizes(lanes) {
             let (rows, vectors) = size;
             let panels = kg.div_ceil(vectors * lanes);
@@ -161,18 +169,16 @@ impl WinogradRows {
                     let chunks = panels.div_ceil(chunk);
                     let rest = tiles - (tiles - 1) / rows * rows;
                     let whole = ((tiles - 1) / rows) as f64 * tile::step_cycles((rows, vectors), false);
-                    let sum = cg as f64 * (whole + tile::step_cycles((rest, vectors), false));
+                    let sum = terms as f64 * (whole + tile::step_cycles((rest, vectors), false));
                     let call = tiles.div_ceil(rows) as f64 * (40.0 + (rows * vectors) as f64 * 1.5);
                     let products = (frequencies * chunk) as f64 * (sum + call);
-                    let output = (tiles * chunk * vectors) as f64 * transforms * if planes[1] { 240.0 } else { 170.0 };
-                    let weights = (frequencies * chunk * vectors * lanes * cg * 4) as f64;
+                    let output = (tiles * chunk * vectors) as f64 * output;
+                    let weights = (frequencies * chunk * vectors * lanes * terms * 4) as f64;
                     let stream = if chunks as f64 * weights > WEIGHTS_BYTES as f64 { weights / rate } else { 0.0 };
                     let unit = 800.0 + output + products.max(stream) + 0.3 * products.min(stream);
                     let of_block = |tiles_of_block: usize| {
                         let units = tiles_of_block.div_ceil(tiles) * chunks;
-                        let vectors = tiles_of_block * cg.div_ceil(lanes);
-                        let input =
-                            vectors as f64 * transforms * if planes[0] { 270.0 } else { 190.0 } / threads as f64;
+                        let input = (tiles_of_block * input_vectors) as f64 * input / threads as f64;
                         2000.0 + input + unit * units.div_ceil(threads) as f64
                     };
                     let rest = if all.is_multiple_of(block) { 0.0 } else { of_block(all % block) };
@@ -190,20 +196,40 @@ impl WinogradRows {
 
     /// Name of the algorithm.
     pub(super) fn name(&self) -> &'static str {
-        match self.outputs {
-            2 => "winograd F(2×2), vectors of channels",
-            _ => "winograd F(4×4), vectors of channels",
+        match (self.tiling.outputs, self.tiling.taps) {
+            (2, 3) => "winograd F(2×2, 3×3)",
+            (4, 3) => "winograd F(4×4, 3×3)",
+            (3, 4) => "winograd F(3×3, 4×4)",
+            (5, 4) => "winograd F(5×5, 4×4)",
+            (2, 5) => "winograd F(2×2, 5×5)",
+            (4, 5) => "winograd F(4×4, 5×5)",
+            _ => "winograd F(2×2, 7×7)",
         }
     }
 
-    /// Inputs of a tile, per axis.
-    pub(super) fn side(&self) -> usize {
-        self.outputs + KERNEL - 1
+    /// Tiles of the plan.
+    pub(super) fn tiling(&self) -> Tiling {
+        self.tiling
     }
 
     /// Number of frequencies.
     fn frequencies(&self) -> usize {
-        self.side() * self.side()
+        self.tiling.frequencies()
+    }
+
+    /// Number of a product's terms: input channels of each phase.
+    fn terms(&self) -> usize {
+        self.tiling.phases() * self.shape.group_in()
+    }
+
+    /// Number of runs of terms that lie side by side in the input: where it is transposed, those of neighboring columns do.
+    fn runs(&self) -> usize {
+        self.terms() / self.run_len()
+    }
+
+    /// Number of terms of a run.
+    fn run_len(&self) -> usize {
+        self.shape.group_in() * if self.planes[0] { self.tiling.stride } else { 1 }
     }
 
     /// Output channels of a weight panel.
@@ -211,9 +237,10 @@ impl WinogradRows {
         self.size.1 * self.isa.lanes()
     }
 
-    /// Values of a tile's channels in V.
+    /// Values of a tile's terms in V: whole vectors, the last run's too.
     fn row(&self) -> usize {
-        self.shape.group_in().next_multiple_of(self.isa.lanes())
+        let (lanes, run) = (self.isa.lanes(), self.run_len());
+        (self.terms() - run + run.next_multiple_of(lanes)).next_multiple_of(lanes)
     }
 
     /// Stride between frequencies of V: not a multiple of a page, as that would put all of them in the same cache sets.
@@ -240,24 +267,35 @@ impl WinogradRows {
         self.tiles * self.panel() + 16
     }
 
-    /// Columns of the input that a unit's tiles look at.
-    fn staged_columns(&self) -> usize {
-        (self.outputs * self.inputs + KERNEL - 1).min(self.shape.input[2])
+    /// Columns of the padded input that neighboring tiles look at.
+    fn columns(&self, tiles: usize) -> usize {
+        self.tiling.stride * (self.tiling.outputs * tiles + self.tiling.taps - 1)
     }
 
     /// Values of the transposed input of a unit.
     fn staged_len(&self) -> usize {
-        if self.planes[0] { self.side() * self.staged_columns() * self.shape.group_in() } else { 0 }
+        let lines = self.tiling.stride * self.tiling.side();
+        if self.planes[0] { lines * self.columns(self.inputs) * self.shape.group_in() } else { 0 }
     }
 
-    /// Values of neighboring tiles' results that are transposed together: rows of a vector of places, each of a vector of channels.
-    fn square_len(&self) -> usize {
-        if self.planes[1] { self.outputs * self.isa.lanes() * self.isa.lanes() } else { 0 }
+    /// Maximum number of neighboring tiles whose results are transposed together: a row of theirs is whole vectors.
+    fn neighbors(&self) -> usize {
+        let mut tiles = 1;
+        while !(tiles * self.tiling.outputs).is_multiple_of(self.isa.lanes()) {
+            tiles *= 2;
+        }
+        tiles
+    }
+
+    /// Values of these results: rows of places, each of a vector of channels; squares of them reach past the last row.
+    fn strip_len(&self) -> usize {
+        let (outputs, lanes) = (self.tiling.outputs, self.isa.lanes());
+        if self.planes[1] { (outputs * self.neighbors() * outputs + lanes) * lanes } else { 0 }
     }
 
     /// Scratch of a worker, in `f32` values: that of a unit of either loop.
     pub(super) fn slot(&self) -> usize {
-        let output = self.lists_len() + self.frequencies() * self.product() + self.square_len();
+        let output = self.lists_len() + self.frequencies() * self.product() + self.strip_len();
         output.max(self.staged_len())
     }
 
@@ -292,10 +330,15 @@ impl WinogradRows {
                 };
                 // SAFETY: the caller's duty.
                 unsafe {
-                    match self.outputs {
-                        2 => self.run_block::<2, 4>(pool, workers, &part),
-                        4 => self.run_block::<4, 6>(pool, workers, &part),
-                        _ => unreachable!("tiles have 2² or 4² outputs"),
+                    match (self.tiling.outputs, self.tiling.side()) {
+                        (2, 4) => self.run_block::<2, 4>(pool, workers, &part),
+                        (2, 6) => self.run_block::<2, 6>(pool, workers, &part),
+                        (3, 6) => self.run_block::<3, 6>(pool, workers, &part),
+                        (4, 6) => self.run_block::<4, 6>(pool, workers, &part),
+                        (2, 8) => self.run_block::<2, 8>(pool, workers, &part),
+                        (4, 8) => self.run_block::<4, 8>(pool, workers, &part),
+                        (5, 8) => self.run_block::<5, 8>(pool, workers, &part),
+                        _ => unreachable!("tilings are chosen among those that there are"),
                     }
                 }
             }
@@ -314,7 +357,7 @@ impl WinogradRows {
     ) {
         let tiles = part(0).block.len();
         pool.run_indexed(tiles.div_ceil(self.inputs), workers, &|worker, unit| {
-            self.isa.run(Input::<M, N>(part(worker), unit));
+            self.isa.run(Input::<N>(part(worker), unit));
         });
         pool.run_indexed(tiles.div_ceil(self.tiles) * self.chunks, workers, &|worker, unit| {
             self.isa.run(Output::<M, N>(part(worker), unit));
@@ -336,10 +379,10 @@ struct Part<'a> {
     block: std::ops::Range<usize>,
 }
 
-/// A unit of the first loop, for tiles of M×M outputs and N×N inputs.
-struct Input<'a, const M: usize, const N: usize>(Part<'a>, usize);
+/// A unit of the first loop, for tiles of N×N inputs.
+struct Input<'a, const N: usize>(Part<'a>, usize);
 
-impl<const M: usize, const N: usize> Kernel for Input<'_, M, N> {
+impl<const N: usize> Kernel for Input<'_, N> {
     type Output = ();
 
     #[inline(always)]
@@ -360,9 +403,9 @@ impl<const M: usize, const N: usize> Kernel for Input<'_, M, N> {
                 };
                 while tile < row_end {
                     match (&staged, plan.x.element) {
-                        (None, Element::F32) => part.transform::<S, M, N, true>(s, tile, &part.image(tile)),
-                        (None, _) => part.transform::<S, M, N, false>(s, tile, &part.image(tile)),
-                        (Some(staged), _) => part.transform::<S, M, N, true>(s, tile, staged),
+                        (None, Element::F32) => part.transform::<S, N, true>(s, tile, &part.image(tile)),
+                        (None, _) => part.transform::<S, N, false>(s, tile, &part.image(tile)),
+                        (Some(staged), _) => part.transform::<S, N, true>(s, tile, staged),
                     }
                     tile += 1;
                 }
@@ -389,6 +432,7 @@ impl<const M: usize, const N: usize> Kernel for Output<'_, M, N> {
         let panels = chunk * plan.chunk..((chunk + 1) * plan.chunk).min(kg.div_ceil(width));
         let products = part.slot.wrapping_add(plan.lists_len());
         let float = !rounding::is_wanted(&plan.y, &plan.follow);
+        let (vectors, neighbors) = (plan.size.1, plan.neighbors());
         let mut panel = panels.start;
         // SAFETY: the slot has the parts' sizes; the rest is the caller's duty.
         unsafe {
@@ -404,23 +448,24 @@ impl<const M: usize, const N: usize> Kernel for Output<'_, M, N> {
                         image = of;
                     }
                     let neighbors = match plan.planes[1] {
-                        true => (S::LANES / M).min(tiles.end - tile).min(plan.across - tile % plan.across),
+                        true => neighbors.min(tiles.end - tile).min(plan.across - tile % plan.across),
                         false => 1,
                     };
-                    for vector in 0..plan.size.1 {
+                    let place = part.place(tile);
+                    for vector in 0..vectors {
                         let lane = vector * S::LANES;
                         let channel = panel * width + lane;
                         if channel < kg {
                             let from = products.wrapping_add((tile - tiles.start) * width + lane);
                             let list = list.wrapping_add(lane);
                             match (plan.planes[1], float) {
-                                (false, true) => part.output::<S, M, N, true>(s, tile, channel, from, list),
-                                (false, false) => part.output::<S, M, N, false>(s, tile, channel, from, list),
+                                (false, true) => part.output::<S, M, N, true>(s, place, channel, from, list),
+                                (false, false) => part.output::<S, M, N, false>(s, place, channel, from, list),
                                 (true, true) => {
-                                    part.output_planes::<S, M, N, true>(s, tile, neighbors, channel, from, list)
+                                    part.output_planes::<S, M, N, true>(s, place, neighbors, channel, from, list)
                                 }
                                 (true, false) => {
-                                    part.output_planes::<S, M, N, false>(s, tile, neighbors, channel, from, list)
+                                    part.output_planes::<S, M, N, false>(s, place, neighbors, channel, from, list)
                                 }
                             }
                         }
@@ -439,7 +484,7 @@ impl Part<'_> {
     fn place(&self, tile: usize) -> (usize, usize, usize) {
         let plan = self.plan;
         let (image, tile) = (tile / (plan.down * plan.across), tile % (plan.down * plan.across));
-        (image, tile / plan.across * plan.outputs, tile % plan.across * plan.outputs)
+        (image, tile / plan.across * plan.tiling.outputs, tile % plan.across * plan.tiling.outputs)
     }
 
     /// The input, as tiles of an image look at it.
@@ -449,10 +494,20 @@ impl Part<'_> {
         let (image, _, _) = self.place(tile);
         let [of_image, _, _, line, column] = plan.x.strides;
         let from = image * of_image + self.group * plan.shape.group_in();
-        Image { element: plan.x.element, x: self.x, from, first: [0; 2], line, column }
+        let Shape { pad_before, input, .. } = &plan.shape;
+        Image {
+            element: plan.x.element,
+            x: self.x,
+            from,
+            first: [0; 2],
+            pad: pad_before[2],
+            width: input[2],
+            line,
+            column,
+        }
     }
 
-    /// Transposes what neighboring tiles of a row look at: a row of the input has a row of scratch memory, with the channels of a
+    /// Transposes what neighboring tiles of a row look at: a row of the input has a row of scratch memory, padded, with the channels of a
     /// column side by side.
     ///
     /// # Safety
@@ -461,79 +516,92 @@ impl Part<'_> {
     unsafe fn stage<S: Simd>(&self, s: S, tiles: std::ops::Range<usize>) -> Image {
         let plan = self.plan;
         let shape = &plan.shape;
+        let stride = plan.tiling.stride;
         let (image, row, column) = self.place(tiles.start);
         let [_, height, width] = shape.input;
+        let [_, pad_rows, pad_columns] = shape.pad_before;
         let [of_image, of_channel, _, of_line, _] = plan.x.strides;
-        let (cg, columns) = (shape.group_in(), plan.staged_columns());
-        let [top, left] = [row.saturating_sub(shape.pad_before[1]), column.saturating_sub(shape.pad_before[2])];
-        let bottom = (row + plan.side()).saturating_sub(shape.pad_before[1]).min(height);
-        let right = (column + plan.outputs * tiles.len() + KERNEL - 1).saturating_sub(shape.pad_before[2]).min(width);
-        let first = image * of_image + self.group * cg * of_channel + left;
+        let (cg, columns) = (shape.group_in(), plan.columns(tiles.len()));
+        let top = (stride * row).saturating_sub(pad_rows);
+        let bottom = (stride * (row + plan.tiling.side())).saturating_sub(pad_rows).min(height);
+        // Columns before the input's, and those of the input.
+        let left = stride * column;
+        let before = pad_columns.saturating_sub(left).min(columns);
+        let begin = left.saturating_sub(pad_columns).min(width);
+        let real = (left + columns).saturating_sub(pad_columns).min(width).saturating_sub(begin);
+        let first = image * of_image + self.group * cg * of_channel + begin;
         let mut line = top;
         while line < bottom {
-            let to = self.slot.wrapping_add((line - top) * columns * cg);
-            let sizes = [cg, right.saturating_sub(left)];
+            let [to, inner, behind] =
+                [0, before, before + real].map(|column| self.slot.wrapping_add(((line - top) * columns + column) * cg));
+            let from = first + line * of_line;
             // SAFETY: columns of a row of the input; the slot has as many rows of as many columns.
-            unsafe { turn(s, &plan.x, self.x, first + line * of_line, 1, sizes, to) };
+            unsafe {
+                zero(s, to, before * cg);
+                match cg {
+                    3 => interleave(s, plan.x.element, self.x, [0, 1, 2].map(|c| from + c * of_channel), real, inner),
+                    _ => turn(s, &plan.x, self.x, from, 1, [cg, real], inner),
+                }
+                zero(s, behind, (columns - before - real) * cg);
+            }
             line += 1;
         }
         let (line, column) = (columns * cg, cg);
-        Image { element: Element::F32, x: self.slot.cast_const().cast(), from: 0, first: [top, left], line, column }
+        let x = self.slot.cast_const().cast();
+        Image { element: Element::F32, x, from: 0, first: [top, left], pad: 0, width: columns, line, column }
     }
 
     /// Transforms a tile's input to V; `FLOAT`: the input is `f32`.
     #[inline(always)]
-    unsafe fn transform<S: Simd, const M: usize, const N: usize, const FLOAT: bool>(
-        &self,
-        s: S,
-        tile: usize,
-        input: &Image,
-    ) {
+    unsafe fn transform<S: Simd, const N: usize, const FLOAT: bool>(&self, s: S, tile: usize, input: &Image) {
         let plan = self.plan;
         let shape = &plan.shape;
         let (_, row, column) = self.place(tile);
-        let cg = shape.group_in();
+        // Once: the compiler would compute them again after each store.
+        let (run, runs, phases, frequency) = (plan.run_len(), plan.runs(), plan.tiling.stride, plan.frequency());
         let (x, element, from) = (input.x, input.element, input.from);
-        let mut rows = [None; N];
-        let mut columns = [None; N];
-        for i in 0..N {
-            rows[i] =
-                inside(row + i, shape.pad_before[1], shape.input[1]).map(|line| (line - input.first[0]) * input.line);
-            columns[i] = inside(column + i, shape.pad_before[2], shape.input[2])
-                .map(|place| (place - input.first[1]) * input.column);
-        }
         let to = self.v.wrapping_add((tile - self.block.start) * plan.row());
-        // Once: the compiler would compute it again after each store.
-        let stride = plan.frequency();
-        let mut c = 0;
-        while c < cg {
-            let lanes = (cg - c).min(S::LANES);
-            let mask = s.mask(first(lanes));
-            let mut d = [[s.splat(0.0); N]; N];
-            for j in 0..N {
-                let mut values = [s.splat(0.0); N];
-                if let Some(place) = columns[j] {
-                    for i in 0..N {
-                        if let Some(line) = rows[i] {
-                            let from = from + line + place + c;
-                            // SAFETY: the place is the input's, the lanes are its channels.
-                            values[i] = unsafe {
-                                match FLOAT {
-                                    true => s.load_masked(mask, x.cast::<f32>().wrapping_add(from)),
-                                    false => load_lanes(s, element, x, from, lanes),
-                                }
-                            };
+        // A run's last vector may reach into the next one's places, which is written then.
+        for i in 0..runs {
+            let phase = (i * phases / runs, i % (runs / phases));
+            let mut rows = [None; N];
+            let mut columns = [None; N];
+            for i in 0..N {
+                rows[i] = inside(phases * (row + i) + phase.0, shape.pad_before[1], shape.input[1])
+                    .map(|line| (line - input.first[0]) * input.line);
+                columns[i] = inside(phases * (column + i) + phase.1 - input.first[1], input.pad, input.width)
+                    .map(|place| place * input.column);
+            }
+            let mut c = 0;
+            while c < run {
+                let lanes = (run - c).min(S::LANES);
+                let mask = s.mask(first(lanes));
+                let mut d = [[s.splat(0.0); N]; N];
+                for j in 0..N {
+                    let mut values = [s.splat(0.0); N];
+                    if let Some(place) = columns[j] {
+                        for i in 0..N {
+                            if let Some(line) = rows[i] {
+                                let from = from + line + place + c;
+                                // SAFETY: the place is the input's, the lanes are its channels.
+                                values[i] = unsafe {
+                                    match FLOAT {
+                                        true => s.load_masked(mask, x.cast::<f32>().wrapping_add(from)),
+                                        false => load_lanes(s, element, x, from, lanes),
+                                    }
+                                };
+                            }
                         }
                     }
+                    let values = transform_input(s, values);
+                    for i in 0..N {
+                        d[i][j] = values[i];
+                    }
                 }
-                let values = transform_input(s, values);
-                for i in 0..N {
-                    d[i][j] = values[i];
-                }
+                // SAFETY: a tile has whole vectors of each run's terms in V.
+                unsafe { store_frequencies(s, d, to.wrapping_add(i * run + c), frequency) };
+                c += S::LANES;
             }
-            // SAFETY: a tile has whole vectors of channels in V.
-            unsafe { store_frequencies(s, d, to.wrapping_add(c), stride) };
-            c += S::LANES;
         }
     }
 
@@ -559,29 +627,31 @@ impl Part<'_> {
     #[inline(always)]
     unsafe fn multiply<S: Simd>(&self, s: S, tiles: &std::ops::Range<usize>, panel: usize, products: *mut f32) {
         let plan = self.plan;
-        let (cg, width, rows) = (plan.shape.group_in(), plan.panel(), plan.size.0);
-        let frequencies = plan.frequencies();
+        let (terms, width, rows) = (plan.terms(), plan.panel(), plan.size.0);
+        // Once: the compiler would compute them again for each tile.
+        let (frequencies, of_frequency, row) = (plan.frequencies(), plan.frequency(), plan.row());
+        let of_products = plan.product();
         let panels = plan.shape.group_out().div_ceil(width);
-        let weights = self.weights.wrapping_add((self.group * panels + panel) * frequencies * cg * width);
+        let weights = self.weights.wrapping_add((self.group * panels + panel) * frequencies * terms * width);
         let first_tile = tiles.start - self.block.start;
         let whole = row_tile::function::<S>(plan.size);
         for frequency in 0..frequencies {
-            let v = self.v.wrapping_add(frequency * plan.frequency() + first_tile * plan.row());
+            let v = self.v.wrapping_add(frequency * of_frequency + first_tile * row);
             let mut tile = 0;
             while tile < tiles.len() {
                 let count = rows.min(tiles.len() - tile);
                 let mut pointers = [std::ptr::null::<f32>(); row_tile::MAX_ROWS];
                 for i in 0..count {
-                    pointers[i] = v.wrapping_add((tile + i) * plan.row());
+                    pointers[i] = v.wrapping_add((tile + i) * row);
                 }
                 let job = RowTile {
-                    channels: cg,
+                    channels: terms,
                     taps: 1,
                     rows: pointers.as_ptr(),
-                    b: weights.wrapping_add(frequency * cg * width),
+                    b: weights.wrapping_add(frequency * terms * width),
                     bias: std::ptr::null(),
                     clamp: (f32::NEG_INFINITY, f32::INFINITY),
-                    to: products.wrapping_add(frequency * plan.product() + tile * width),
+                    to: products.wrapping_add(frequency * of_products + tile * width),
                     row: width,
                     keep: width,
                     after: None,
@@ -634,26 +704,27 @@ impl Part<'_> {
         }
     }
 
-    /// Adds the summand, if there is one, to `lanes` neighboring results, the first of which has the coordinates `place` plus `behind`,
-    /// clamps them then, and stores them. `FLOAT`: output and summand are `f32`.
+    /// Elements of output and summand at `place`.
+    #[inline(always)]
+    fn corners(&self, place: [usize; 5]) -> [Corner; 2] {
+        let plan = self.plan;
+        let of = |layout: &Layout| Corner { first: layout.offset(place), strides: layout.strides };
+        [of(&plan.y), plan.follow.summand.as_ref().map_or(Corner::default(), |(_, layout)| of(layout))]
+    }
+
+    /// Adds the summand, if there is one, to `lanes` neighboring results, clamps them then, and stores them. `to`, `from`: elements of
+    /// output and summand. `FLOAT`: both are `f32`.
     ///
     /// # Safety
     /// Those are elements of the output, and of the summand.
     #[inline(always)]
-    unsafe fn store<S: Simd, const FLOAT: bool>(
-        &self,
-        s: S,
-        place: [usize; 5],
-        behind: [usize; 5],
-        value: S::V,
-        lanes: usize,
-    ) {
+    unsafe fn store<S: Simd, const FLOAT: bool>(&self, s: S, [to, from]: [usize; 2], value: S::V, lanes: usize) {
         let plan = self.plan;
         let mut value = value;
         // SAFETY: the caller's duty: elements of the output, and of the summand.
         unsafe {
             if let Some((operand, layout)) = &plan.follow.summand {
-                let (p, from) = (*self.operands.add(*operand), layout.offset(place) + layout.offset(behind));
+                let p = *self.operands.add(*operand);
                 let other = match FLOAT {
                     true => s.load_masked(s.mask(first(lanes)), p.cast::<f32>().wrapping_add(from)),
                     false => load_lanes(s, layout.element, p, from, lanes),
@@ -661,7 +732,6 @@ impl Part<'_> {
                 let (low, high) = (s.splat(plan.follow.clamp.0), s.splat(plan.follow.clamp.1));
                 value = s.min(high, s.max(low, s.add(value, other)));
             }
-            let to = plan.y.offset(place) + plan.y.offset(behind);
             match FLOAT {
                 true => s.store_first(lanes, self.y.cast::<f32>().wrapping_add(to), value),
                 false => store_lanes(s, plan.y.element, self.y, to, value, lanes),
@@ -669,7 +739,8 @@ impl Part<'_> {
         }
     }
 
-    /// Transforms a vector of channels, from `channel` of the group on, of a tile's products to the output.
+    /// Transforms a vector of channels, from `channel` of the group on, of a tile's products to the output. The tile is that at an image's
+    /// row and column.
     ///
     /// # Safety
     /// As of [`Part::results`]; output and summand can be accessed.
@@ -677,29 +748,28 @@ impl Part<'_> {
     unsafe fn output<S: Simd, const M: usize, const N: usize, const FLOAT: bool>(
         &self,
         s: S,
-        tile: usize,
+        (image, row, column): (usize, usize, usize),
         channel: usize,
         from: *const f32,
         list: *const f32,
     ) {
         let shape = &self.plan.shape;
-        let (image, row, column) = self.place(tile);
         let kg = shape.group_out();
         let keep = (kg - channel).min(S::LANES);
         let [_, oh, ow] = shape.output;
-        let place = [image, self.group * kg + channel, 0, row, column];
+        let corners = self.corners([image, self.group * kg + channel, 0, row, column]);
         // SAFETY: the caller's duty; rows and columns below the output's sizes are its places.
         unsafe {
             let sums = self.results::<S, M, N>(s, keep, from, list);
             for i in 0..M.min(oh - row) {
                 for j in 0..M.min(ow - column) {
-                    self.store::<S, FLOAT>(s, place, [0, 0, 0, i, j], sums[i][j][0], keep);
+                    self.store::<S, FLOAT>(s, corners.map(|corner| corner.at(0, i, j)), sums[i][j][0], keep);
                 }
             }
         }
     }
 
-    /// Variant of [`Part::output`] for `count` neighboring tiles of a row, whose places are a vector of each channel.
+    /// Variant of [`Part::output`] for `count` neighboring tiles of a row, whose places are vectors of each channel.
     ///
     /// # Safety
     /// As of [`Part::output`] for each of the tiles; the slot is the unit's.
@@ -707,7 +777,7 @@ impl Part<'_> {
     unsafe fn output_planes<S: Simd, const M: usize, const N: usize, const FLOAT: bool>(
         &self,
         s: S,
-        tile: usize,
+        (image, row, column): (usize, usize, usize),
         count: usize,
         channel: usize,
         from: *const f32,
@@ -715,39 +785,59 @@ impl Part<'_> {
     ) {
         let plan = self.plan;
         let shape = &plan.shape;
-        let (image, row, column) = self.place(tile);
         let kg = shape.group_out();
         let keep = (kg - channel).min(S::LANES);
         let [_, oh, ow] = shape.output;
-        let place = [image, self.group * kg + channel, 0, row, column];
-        let squares = self.slot.wrapping_add(plan.lists_len() + plan.frequencies() * plan.product());
+        let corners = self.corners([image, self.group * kg + channel, 0, row, column]);
+        let strip = self.slot.wrapping_add(plan.lists_len() + plan.frequencies() * plan.product());
+        // Once: the compiler would compute them again after each store.
+        let (panel, pitch) = (plan.panel(), count * M);
         // SAFETY: the slot has room for the results; rows and columns below the output's sizes are its places.
         unsafe {
             for t in 0..count {
-                let sums = self.results::<S, M, N>(s, keep, from.wrapping_add(t * plan.panel()), list);
+                let sums = self.results::<S, M, N>(s, keep, from.wrapping_add(t * panel), list);
                 for i in 0..M {
                     for j in 0..M {
-                        let to = squares.wrapping_add((i * S::LANES + t * M + j) * S::LANES);
+                        let to = strip.wrapping_add((i * pitch + t * M + j) * S::LANES);
                         s.store(to, sums[i][j][0]);
                     }
                 }
             }
-            let places = (count * M).min(ow - column);
+            let places = pitch.min(ow - column);
             for i in 0..M.min(oh - row) {
-                let mut square = [s.splat(0.0); MAX_LANES];
-                for place in 0..S::LANES {
-                    if place < places {
-                        square[place] = s.load(squares.wrapping_add((i * S::LANES + place) * S::LANES));
+                let mut begin = 0;
+                while begin < places {
+                    let lanes = (places - begin).min(S::LANES);
+                    let mut square = [s.splat(0.0); MAX_LANES];
+                    for place in 0..S::LANES {
+                        square[place] = s.load(strip.wrapping_add((i * pitch + begin + place) * S::LANES));
                     }
-                }
-                let square = s.transpose(square);
-                for c in 0..S::LANES {
-                    if c < keep {
-                        self.store::<S, FLOAT>(s, place, [0, c, 0, i, 0], square[c], places);
+                    let square = s.transpose(square);
+                    for c in 0..S::LANES {
+                        if c < keep {
+                            let to = corners.map(|corner| corner.at(c, i, begin));
+                            self.store::<S, FLOAT>(s, to, square[c], lanes);
+                        }
                     }
+                    begin += lanes;
                 }
             }
         }
+    }
+}
+
+/// Element of a tensor at a tile's first channel, row and column.
+#[derive(Clone, Copy, Default)]
+struct Corner {
+    first: usize,
+    strides: [usize; 5],
+}
+
+impl Corner {
+    /// Offset of the element so many channels, rows and columns further.
+    #[inline(always)]
+    fn at(self, channel: usize, row: usize, column: usize) -> usize {
+        self.first + channel * self.strides[1] + row * self.strides[3] + column * self.strides[4]
     }
 }
 
@@ -757,8 +847,11 @@ struct Image {
     x: *const u8,
     /// Element that the first channel of the first row's first column is.
     from: usize,
-    /// First row and column.
+    /// First row, and first column of the padded input.
     first: [usize; 2],
+    /// Columns of padding before the columns there are, and the number of these.
+    pad: usize,
+    width: usize,
     /// Elements from a row, and a column, to the next.
     line: usize,
     column: usize,

@@ -100,46 +100,60 @@ impl Kernel for Terms<'_> {
     }
 }
 
-/// Packing for each frequency of Winograd's kernel transform for tiles of N×N inputs, and each input channel, of those of the panel's
-/// channels side by side.
-pub(super) struct Frequencies<'a, const N: usize>(pub(super) Panel<'a>);
+/// Packing for each frequency of Winograd's kernel transform for tiles of N×N inputs, and each input channel of each phase of this
+/// stride, of those of the panel's channels side by side. A phase has R×R taps.
+pub(super) struct Frequencies<'a, const N: usize, const R: usize>(pub(super) Panel<'a>, pub(super) usize);
 
-impl<const N: usize> Kernel for Frequencies<'_, N> {
+impl<const N: usize, const R: usize> Kernel for Frequencies<'_, N, R> {
     type Output = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let Frequencies(panel) = self;
+        let Frequencies(panel, stride) = self;
         let Panel { source, w, width, to, .. } = panel;
         let (first, rows) = panel.rows();
         let (element, channels) = (source.layout.element, source.sizes[1]);
-        let mut begins = [0; 9];
-        for tap in 0..9 {
-            begins[tap] = source.offset(first, 0, tap);
-        }
-        let mut row = 0;
-        while row < width {
-            let lanes = S::LANES.min(width - row);
-            for channel in 0..channels {
-                let mut kernels = [[0f64; MAX_LANES]; 9];
-                for lane in 0..lanes.min(rows.saturating_sub(row)) {
-                    let at = (row + lane) * source.layout.strides[0] + channel * source.layout.strides[1];
-                    for tap in 0..9 {
-                        let from = begins[tap] + at;
-                        // SAFETY: the tensor's weights.
-                        kernels[tap][lane] = f64::from(unsafe { read(element, w, from) });
-                    }
-                }
-                let frequencies = transform_kernels::<N, { MAX_LANES }>(&kernels);
-                for frequency in 0..N * N {
-                    // SAFETY: the panel's places.
-                    unsafe {
-                        let value = s.load(frequencies[frequency / N][frequency % N].as_ptr());
-                        s.store_first(lanes, to.add((frequency * channels + channel) * width + row), value);
+        let [.., kernel_rows, kernel_columns] = source.sizes;
+        let terms = stride * stride * channels;
+        for phase in 0..stride * stride {
+            // Offsets of the phase's taps, of those that there are.
+            let mut begins = [[None; R]; R];
+            for r in 0..R {
+                for c in 0..R {
+                    let (line, column) = (r * stride + phase / stride, c * stride + phase % stride);
+                    if line < kernel_rows && column < kernel_columns {
+                        begins[r][c] = Some(source.offset(first, 0, line * kernel_columns + column));
                     }
                 }
             }
-            row += S::LANES;
+            let mut row = 0;
+            while row < width {
+                let lanes = S::LANES.min(width - row);
+                for channel in 0..channels {
+                    let mut kernels = [[[0f64; MAX_LANES]; R]; R];
+                    for lane in 0..lanes.min(rows.saturating_sub(row)) {
+                        let at = (row + lane) * source.layout.strides[0] + channel * source.layout.strides[1];
+                        for r in 0..R {
+                            for c in 0..R {
+                                if let Some(begin) = begins[r][c] {
+                                    // SAFETY: the tensor's weights.
+                                    kernels[r][c][lane] = f64::from(unsafe { read(element, w, begin + at) });
+                                }
+                            }
+                        }
+                    }
+                    let frequencies = transform_kernels::<N, R, { MAX_LANES }>(&kernels);
+                    for frequency in 0..N * N {
+                        let place = frequency * terms + phase * channels + channel;
+                        // SAFETY: the panel's places.
+                        unsafe {
+                            let value = s.load(frequencies[frequency / N][frequency % N].as_ptr());
+                            s.store_first(lanes, to.add(place * width + row), value);
+                        }
+                    }
+                }
+                row += S::LANES;
+            }
         }
     }
 }
