@@ -90,6 +90,8 @@ impl Direct {
             _ => 1,
         };
         let rows = match channels {
+            // With sixteen registers four rows of sums leave none for the kernel's column.
+            2 if lanes == 8 && isa != Isa::PORTABLE => 3,
             // As many as leave the fewest rows over; more rows share more loads.
             1 if oh.div_ceil(7) * 7 <= oh.div_ceil(4) * 4 || oh > 40 => 7,
             _ => 4,
@@ -362,6 +364,7 @@ fn function<S: Simd>((channels, rows, reuse, stride): Size) -> RowsFn<S> {
     among! {
         1 4: (0 0) (3 1) (3 2) (5 1) (5 2);
         1 7: (0 0) (3 1) (3 2) (5 1) (5 2);
+        2 3: (0 0) (3 1) (3 2);
         2 4: (0 0) (3 1) (3 2);
         4 4: (0 0) (3 1) (3 2);
     }
