@@ -23,9 +23,10 @@ use hipdnn_cpu_threads::Pool;
 const INPUT_BYTES: usize = 1 << 20;
 /// Factor of the estimate for inputs of planes.
 const PLANES: f64 = 1.1;
-/// Bytes of an image's input and output beyond which planes come from memory, and another factor for these.
+/// Bytes of an image's input and output beyond which planes come from memory, and another factor for these, for CPUs of eight and of
+/// sixteen lanes.
 const LARGE_IMAGE: f64 = 8e6;
-const LARGE: f64 = 1.1;
+const LARGE: [f64; 2] = [1.1, 1.3];
 /// Bytes of transposed input of a unit.
 const STAGED_BYTES: usize = 256 << 10;
 /// Bytes of transformed weights that stay in the second-level cache.
@@ -33,14 +34,15 @@ const WEIGHTS_BYTES: usize = 768 << 10;
 /// Bytes of transformed weights that arrive in a cycle from behind that cache: from a cache that the cores of a die share, as on
 /// AMD's CPUs, for weights of up to so many bytes.
 const FROM_DIE: [(usize, f64); 2] = [(12 << 20, 24.0), (24 << 20, 12.0)];
-/// The same from memory behind that cache, for CPUs of eight and of sixteen lanes, which have slower and faster memory, and from
-/// caches across a mesh.
+/// The same from memory behind that cache, for CPUs of eight and of sixteen lanes, which have slower and faster memory.
 const FROM_MEMORY: [f64; 2] = [6.0, 9.0];
-const FROM_MESH: f64 = 5.0;
+/// The same where caches are across a mesh and a core's own has some 2 MiB, as on Intel's CPUs, and from what is behind.
+const FROM_MESH: [(usize, f64); 2] = [(2 << 20, 24.0), (8 << 20, 10.0)];
+const FROM_BEHIND_MESH: f64 = 5.0;
 /// Estimated cycles of the transforms of a tile of F(2×2, 3×3), in those of F(4×4, 3×3).
 const SMALL: f64 = 0.4;
-/// The same for tiles of 8×8 inputs.
-const SQUARES: f64 = 2.0;
+/// The same for tiles of 8×8 inputs, for CPUs of eight and of sixteen lanes: few channels fill the latter less.
+const SQUARES: [f64; 2] = [2.0, 3.0];
 /// Estimated cycles of the output transform of M×M outputs of 6×6 products, in those of 4×4: at least so many, and more for each M.
 const OUTPUTS: (f64, f64) = (0.4, 0.15);
 /// Maximum number of tiles of a unit.
@@ -101,18 +103,16 @@ impl WinogradRows {
         let (cg, kg) = (shape.group_in(), shape.group_out());
         let terms = tiling.phases() * cg;
         let all_weights = size_of::<f32>() * frequencies * shape.groups * terms * kg;
-        let rate = match machine::is_amd() {
-            true => FROM_DIE
-                .iter()
-                .find(|(bytes, _)| all_weights <= *bytes)
-                .map_or(FROM_MEMORY[lanes / 16], |(_, rate)| *rate),
-            false => FROM_MESH,
+        let (near, behind) = match machine::is_amd() {
+            true => (FROM_DIE, FROM_MEMORY[lanes / 16]),
+            false => (FROM_MESH, FROM_BEHIND_MESH),
         };
+        let rate = near.iter().find(|(bytes, _)| all_weights <= *bytes).map_or(behind, |(_, rate)| *rate);
         // Rows of many planes are far apart in memory. Both factors are fits to measured times.
         let bytes = |channels: usize, sizes: [usize; 3]| (size_of::<f32>() * channels * sizes[1] * sizes[2]) as f64;
         let image = bytes(shape.in_channels, shape.input) + bytes(shape.out_channels, shape.output);
         let far = match planes[0] {
-            true if image > LARGE_IMAGE => PLANES * LARGE,
+            true if image > LARGE_IMAGE => PLANES * LARGE[lanes / 16],
             true => PLANES,
             false => 1.0,
         };
@@ -151,7 +151,7 @@ impl WinogradRows {
         let (input, output) = match tiling.side() {
             4 => (SMALL, SMALL),
             6 => (1.0, OUTPUTS.0 + OUTPUTS.1 * outputs as f64),
-            _ => (SQUARES, SQUARES * (OUTPUTS.0 + OUTPUTS.1 * outputs as f64)),
+            _ => (SQUARES[lanes / 16], SQUARES[lanes / 16] * (OUTPUTS.0 + OUTPUTS.1 * outputs as f64)),
         };
         let input = input * if planes[0] { 270.0 } else { 190.0 };
         let output = output * if planes[1] { 240.0 } else { 170.0 };
