@@ -79,11 +79,12 @@ def bound(total: np.ndarray, magnitude: np.ndarray, w: np.ndarray, element_type:
     """How far a convolution that accumulates in fp32 may be from the exact one.
 
     Summing n products in any order is off by at most (n + 1) u Σ|products| to first order, u being fp32's roundoff (Higham,
-    Accuracy and Stability of Numerical Algorithms, 3.1); twice that covers the second order and the bias. A 3×3 window of
-    stride 1 may be computed by Winograd's algorithm, whose transforms cost a further small factor. The result is rounded
-    once more to its own type.
+    Accuracy and Stability of Numerical Algorithms, 3.1); twice that covers the second order and the bias. A square window
+    of three taps or more may be computed by Winograd's algorithm, whose transforms cost a further small factor. The result is
+    rounded once more to its own type.
     """
     terms = int(np.prod(w.shape[1:])) + 1
-    winograd = 16 if element_type == "float32" and w.shape[2:] == (3, 3) else 1
+    is_square = w.ndim == 4 and w.shape[2] == w.shape[3] >= 3
+    winograd = 16 if element_type == "float32" and is_square else 1
     accumulation = 2 * winograd * (terms + 1) * ROUNDOFF["float32"] * magnitude
     return accumulation + 1.01 * ROUNDOFF[element_type] * np.abs(total) + UNDERFLOW[element_type] + 1e-37

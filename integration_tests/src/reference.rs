@@ -69,9 +69,9 @@ pub fn convolve(
 /// use of fused multiply-add, are off by at most (n + 1) u Σ|products| to first order, with fp32's u (Higham, Accuracy and
 /// Stability of Numerical Algorithms, 3.1); twice that covers the second order. Terms that fall into the padding are zero
 /// and only help, and so do products of two halves or two bfloat16, which are exact in fp32.
-/// For a 3×3 window of stride and dilation 1 in fp32 an engine may use Winograd's algorithm: its transforms add and
-/// subtract inputs of a whole tile with coefficients up to 5 before multiplying, so canceled terms leave their rounding
-/// behind. `winograd` times the bound covers that.
+/// For a square window of three taps or more in each phase of the stride, in fp32 and without dilation, an engine may use
+/// Winograd's algorithm: its transforms add and subtract inputs of a whole tile with coefficients up to 5.25 before
+/// multiplying, so canceled terms leave their rounding behind. `winograd` times the bound covers that.
 pub fn convolve_towards(
     direction: Direction,
     first: &HostTensor,
@@ -86,7 +86,10 @@ pub fn convolve_towards(
         Direction::BackwardData => (dims, second_dims, first_dims),
         Direction::BackwardWeights => (first_dims, dims, second_dims),
     };
-    let tile = w_dims[2..] == [3, 3] && convolution.stride == [1, 1] && convolution.dilation == [1, 1];
+    let tile = match (&w_dims[2..], convolution.stride.as_slice(), convolution.dilation.as_slice()) {
+        ([rows, columns], [down, across], [1, 1]) => rows == columns && down == across && *rows > 2 * down,
+        _ => false,
+    };
     let allowance = if tile && first.def().data_type == DataType::Float { winograd } else { 1.0 };
     let per_group = w_dims[0] / (x_dims[1] / w_dims[1]);
     let taps: i64 = w_dims[2..].iter().product();

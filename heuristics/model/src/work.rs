@@ -16,7 +16,7 @@ pub enum Kind {
     Grouped,
     /// Convolutions with a filter of one tap.
     Pointlike,
-    /// Convolutions that Winograd's algorithm computes: 3×3 taps in steps of one.
+    /// Convolutions of 3×3 taps in steps of one, the commonest that Winograd's algorithm computes.
     Winograd,
     /// Other convolutions.
     Convolution,

@@ -146,13 +146,13 @@ impl Packer<'_> {
     pub(super) unsafe fn frequencies(&self, tiling: &Tiling, width: usize) {
         let (len, stride) = (self.source.frequency_panel_len(tiling, width), tiling.stride);
         self.each_panel(width, len, &|isa, panel| match (tiling.side(), tiling.taps) {
-            (4, 3) => isa.run(Frequencies::<4, 3>(panel, stride)),
-            (6, 3) => isa.run(Frequencies::<6, 3>(panel, stride)),
-            (6, 4) => isa.run(Frequencies::<6, 4>(panel, stride)),
-            (6, 5) => isa.run(Frequencies::<6, 5>(panel, stride)),
-            (8, 4) => isa.run(Frequencies::<8, 4>(panel, stride)),
-            (8, 5) => isa.run(Frequencies::<8, 5>(panel, stride)),
-            (8, 7) => isa.run(Frequencies::<8, 7>(panel, stride)),
+            (4, 3) => isa.run(Frequencies::<4, 3> { panel, stride }),
+            (6, 3) => isa.run(Frequencies::<6, 3> { panel, stride }),
+            (6, 4) => isa.run(Frequencies::<6, 4> { panel, stride }),
+            (6, 5) => isa.run(Frequencies::<6, 5> { panel, stride }),
+            (8, 4) => isa.run(Frequencies::<8, 4> { panel, stride }),
+            (8, 5) => isa.run(Frequencies::<8, 5> { panel, stride }),
+            (8, 7) => isa.run(Frequencies::<8, 7> { panel, stride }),
             _ => unreachable!("tilings are chosen among those that there are"),
         });
     }

@@ -989,7 +989,7 @@ fn winograd_of_planes() {
                 if (i + j + k) % 3 > 0 {
                     continue;
                 }
-                let pad = [0, extent / 2, extent - 1][(i + k) % 3];
+                let pad = [0, extent / 2, extent + 1][(i + k) % 3];
                 let shape = shape(
                     groups,
                     [1, size[0], size[1]],
@@ -1016,8 +1016,16 @@ fn winograd_of_planes() {
     }
     // Several blocks of tiles, which begin within rows.
     let blocks = plain(of((1, 1, 70, 16), [61, 90], [1, 1]));
+    let strided = shape((1, 1, 12, 9), [1, 141, 232], [1, 7, 7], [1, 2, 2], [0, 3, 3], [0; 3], ONE);
+    let last = [Order::ChannelsLast, Order::Packed, Order::ChannelsLast];
     let pool = Pool::new(1);
-    assert!(check(&blocks, &on_every_isa(&pool, true, true), 1).contains("winograd F(4×4, 3×3)"));
+    for (case, name) in [
+        (blocks, "winograd F(4×4, 3×3)"),
+        (plain(strided.clone()), "winograd F(5×5, 4×4)"),
+        (Case { orders: last, ..plain(strided) }, "winograd F(5×5, 4×4)"),
+    ] {
+        assert!(check(&case, &on_every_isa(&pool, true, true), 1).contains(name), "{name}: {case:?}");
+    }
 }
 
 #[test]
@@ -1118,6 +1126,40 @@ fn packed(shape: Shape) -> Problem {
         w: Layout::packed(Element::F32, sizes.w_sizes()),
         y: Layout::packed(Element::F32, sizes.y_sizes()),
         ..sizes
+    }
+}
+
+/// Tilings of more taps, and strides, where a network has them: weights that are constant, and an algorithm that is permitted.
+#[test]
+fn winograd_is_chosen_for_five_and_seven_taps() {
+    let cases = [
+        ((1, 1, 48, 64), 28, 5, 1, "winograd F(4×4, 5×5)"),
+        ((1, 1, 96, 256), 54, 5, 2, "winograd F(4×4, 3×3)"),
+        ((1, 1, 64, 64), 56, 7, 2, "winograd F(5×5, 4×4)"),
+    ];
+    for isa in Isa::available() {
+        for (groups, size, extent, stride, name) in cases {
+            let kernel = [1, extent, extent];
+            let pad = [0, extent / 2, extent / 2];
+            let shape = shape(groups, [1, size, size], kernel, [1, stride, stride], pad, [0; 3], ONE);
+            let problem = packed(shape);
+            let chosen = |problem: &Problem| ConvolutionPlan::with_isa(problem, 1, isa).algorithm();
+            // Terms of bf16 on tiles may be faster still.
+            if !multiplies_terms(Element::F32, Element::F32, isa) {
+                assert_eq!(chosen(&problem), name, "{isa}, {extent}×{extent}/{stride}");
+            }
+            for other in
+                [Problem { constant_weights: false, ..problem.clone() }, Problem { winograd: false, ..problem.clone() }]
+            {
+                let name = chosen(&other);
+                assert!(!name.starts_with("winograd"), "{isa}, {extent}×{extent}/{stride}: {name}");
+            }
+        }
+        let stem = packed(shape((1, 1, 3, 64), [1, 224, 224], [1, 7, 7], [1, 2, 2], [0, 3, 3], [0; 3], ONE));
+        let last = |layout: &Layout, sizes| Layout::channels_last(layout.element, sizes);
+        let stem = Problem { y: last(&stem.y, stem.y_sizes()), x: last(&stem.x, stem.x_sizes()), ..stem };
+        let name = ConvolutionPlan::with_isa(&Problem { winograd: false, ..stem }, 1, isa).algorithm();
+        assert!(!name.starts_with("winograd"), "{isa}: {name}");
     }
 }
 

@@ -71,8 +71,9 @@ const MAX_STRIDE: usize = 4;
 
 /// Kernel transform `G` for N×N inputs and R taps.
 pub(super) const fn kernel_transform<const N: usize, const R: usize>() -> [[f64; R]; N] {
-    const { assert!(N == 4 || N == 6 || N == 8) };
-    // Finite points, and the factors of their rows: 1 over the product of a point's distances from the others.
+    const { assert!((N == 4 || N == 6 || N == 8) && R < N) };
+    // Finite points, and the factors of their rows: 1 over the product of a point's distances from the others. Where that is -1, for
+    // the point 0 with N = 4 and N = 8, the sign is in `Bᵀ`.
     let points = [0.0, 1.0, -1.0, 2.0, -2.0, 0.5, -0.5];
     let factors = match N {
         4 => [1.0, 1.0 / 2.0, 1.0 / 2.0, 0.0, 0.0, 0.0, 0.0],

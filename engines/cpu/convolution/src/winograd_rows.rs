@@ -1,10 +1,10 @@
 //! Winograd's F(M×M, R×R) with vectors of channels in every transform.
 //!
-//! The formula is that of [`super::transforms`], the terms of whose products are the input channels of every phase of the stride. Tiles of all images are numbered through, and blocks of them go through two
-//! parallel loops: the first transforms the input into V[frequency][tile][channel], which all workers share; in the second a
-//! unit multiplies some of the tiles with some panels of output channels, frequency by frequency, and transforms the products
-//! into the output. Where the channels of the input are apart, a unit transposes what its tiles look at; where those of the output are,
-//! neighboring tiles' results are transposed on their way.
+//! The formula is that of [`super::transforms`], the terms of whose products are the input channels of every phase of the stride.
+//! Tiles of all images are numbered through, and blocks of them go through two parallel loops: the first transforms the input into
+//! V[frequency][tile][term], which all workers share; in the second a unit multiplies some of the tiles with some panels of output
+//! channels, frequency by frequency, and transforms the products into the output. Where the channels of the input are apart, a unit
+//! transposes what its tiles look at; where those of the output are, neighboring tiles' results are transposed on their way.
 
 #![expect(clippy::needless_range_loop, reason = "closures of iterators are compiled without the instruction set")]
 
@@ -121,10 +121,11 @@ impl WinogradRows {
         let all = shape.batch * down * across;
         let tile_bytes = 4 * frequencies * terms.next_multiple_of(lanes);
         let block = (INPUT_BYTES * threads / tile_bytes).clamp(MAX_TILES.min(all), all);
-        // Of planes, no more neighboring tiles than those whose transposed input stays in the cache.
-        let column_bytes = size_of::<f32>() * tiling.side() * terms;
+        // Of planes, no more neighboring tiles than those whose transposed input stays in the cache: so many bytes for each column of
+        // a phase.
+        let columns_bytes = size_of::<f32>() * tiling.side() * terms;
         let near = match planes[0] {
-            true => ((STAGED_BYTES / column_bytes).saturating_sub(tiling.taps - 1) / outputs).max(1),
+            true => ((STAGED_BYTES / columns_bytes).saturating_sub(tiling.taps - 1) / outputs).max(1),
             false => block,
         };
         let mut plan = WinogradRows {
@@ -203,7 +204,8 @@ impl WinogradRows {
             (5, 4) => "winograd F(5×5, 4×4)",
             (2, 5) => "winograd F(2×2, 5×5)",
             (4, 5) => "winograd F(4×4, 5×5)",
-            _ => "winograd F(2×2, 7×7)",
+            (2, 7) => "winograd F(2×2, 7×7)",
+            _ => unreachable!("tilings are chosen among those that there are"),
         }
     }
 
@@ -558,18 +560,20 @@ impl Part<'_> {
         let shape = &plan.shape;
         let (_, row, column) = self.place(tile);
         // Once: the compiler would compute them again after each store.
-        let (run, runs, phases, frequency) = (plan.run_len(), plan.runs(), plan.tiling.stride, plan.frequency());
+        let (run, runs, stride, frequency) = (plan.run_len(), plan.runs(), plan.tiling.stride, plan.frequency());
         let (x, element, from) = (input.x, input.element, input.from);
         let to = self.v.wrapping_add((tile - self.block.start) * plan.row());
+        // Runs of a row of phases: one where neighboring columns are one run, else each phase's.
+        let across = runs / stride;
         // A run's last vector may reach into the next one's places, which is written then.
-        for i in 0..runs {
-            let phase = (i * phases / runs, i % (runs / phases));
+        for number in 0..runs {
+            let (phase_row, phase_column) = (number / across, number % across);
             let mut rows = [None; N];
             let mut columns = [None; N];
             for i in 0..N {
-                rows[i] = inside(phases * (row + i) + phase.0, shape.pad_before[1], shape.input[1])
+                rows[i] = inside(stride * (row + i) + phase_row, shape.pad_before[1], shape.input[1])
                     .map(|line| (line - input.first[0]) * input.line);
-                columns[i] = inside(phases * (column + i) + phase.1 - input.first[1], input.pad, input.width)
+                columns[i] = inside(stride * (column + i) + phase_column - input.first[1], input.pad, input.width)
                     .map(|place| place * input.column);
             }
             let mut c = 0;
@@ -598,8 +602,8 @@ impl Part<'_> {
                         d[i][j] = values[i];
                     }
                 }
-                // SAFETY: a tile has whole vectors of each run's terms in V.
-                unsafe { store_frequencies(s, d, to.wrapping_add(i * run + c), frequency) };
+                // SAFETY: the last run's last vector ends within the tile's terms in V, those before it too.
+                unsafe { store_frequencies(s, d, to.wrapping_add(number * run + c), frequency) };
                 c += S::LANES;
             }
         }

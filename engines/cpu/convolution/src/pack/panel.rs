@@ -100,16 +100,19 @@ impl Kernel for Terms<'_> {
     }
 }
 
-/// Packing for each frequency of Winograd's kernel transform for tiles of N×N inputs, and each input channel of each phase of this
+/// Packing for each frequency of Winograd's kernel transform for tiles of N×N inputs, and each input channel of each phase of the
 /// stride, of those of the panel's channels side by side. A phase has R×R taps.
-pub(super) struct Frequencies<'a, const N: usize, const R: usize>(pub(super) Panel<'a>, pub(super) usize);
+pub(super) struct Frequencies<'a, const N: usize, const R: usize> {
+    pub(super) panel: Panel<'a>,
+    pub(super) stride: usize,
+}
 
 impl<const N: usize, const R: usize> Kernel for Frequencies<'_, N, R> {
     type Output = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let Frequencies(panel, stride) = self;
+        let Frequencies { panel, stride } = self;
         let Panel { source, w, width, to, .. } = panel;
         let (first, rows) = panel.rows();
         let (element, channels) = (source.layout.element, source.sizes[1]);
