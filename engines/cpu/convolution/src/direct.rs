@@ -90,7 +90,8 @@ impl Direct {
             _ => 1,
         };
         let rows = match channels {
-            // With sixteen registers four rows of sums leave none for the kernel's column.
+            // With sixteen registers four rows of sums leave none for the kernel's column. Portable vectors take two registers each,
+            // and don't fit either way: there they are faster.
             2 if lanes == 8 && isa != Isa::PORTABLE => 3,
             // As many as leave the fewest rows over; more rows share more loads.
             1 if oh.div_ceil(7) * 7 <= oh.div_ceil(4) * 4 || oh > 40 => 7,

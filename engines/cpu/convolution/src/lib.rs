@@ -189,20 +189,18 @@ impl Algorithm {
         let few = isa.lanes() == 8 && shape.stride[2] == 2 && shape.in_channels > 2 && shape.out_channels <= 32;
         let suits = |stem: &Stem| stem.is_in_rows() && !of_terms || few;
         let of_winograd = problem.winograd && problem.constant_weights;
-        let winograd = || of_winograd.then(|| WinogradRows::new(problem, threads, isa)).flatten();
+        // Transforms of channels, if they serve the problem and are expected to take less than so many cycles.
+        let winograd = |limit: &dyn Fn() -> f64| {
+            let rows = of_winograd.then(|| WinogradRows::new(problem, threads, isa)).flatten();
+            rows.filter(|rows| rows.cost < limit()).map(|rows| Algorithm::WinogradRows(Box::new(rows)))
+        };
         if let Some(stem) = Stem::new(problem, threads, isa).filter(suits) {
             let limit = || LEAST_OF_STEMS * Indirect::new(problem, threads, isa).cost;
-            return match winograd().filter(|rows| rows.cost < limit()) {
-                Some(rows) => Algorithm::WinogradRows(Box::new(rows)),
-                None => Algorithm::Stem(stem),
-            };
+            return winograd(&limit).unwrap_or(Algorithm::Stem(stem));
         }
         if Indirect::suits(problem) {
             let indirect = Indirect::new(problem, threads, isa);
-            return match winograd().filter(|rows| rows.cost < indirect.cost) {
-                Some(rows) => Algorithm::WinogradRows(Box::new(rows)),
-                None => Algorithm::Indirect(Box::new(indirect)),
-            };
+            return winograd(&|| indirect.cost).unwrap_or_else(|| Algorithm::Indirect(Box::new(indirect)));
         }
         let mut best = (f64::INFINITY, Algorithm::Naive);
         if let Some(gemm) = Gemm::new(problem, threads, isa, gemm::SOURCES) {
@@ -228,10 +226,7 @@ impl Algorithm {
                 best = (planes.cost, Algorithm::Winograd(planes));
             }
         }
-        match winograd().filter(|rows| rows.cost < best.0) {
-            Some(rows) => Algorithm::WinogradRows(Box::new(rows)),
-            None => best.1,
-        }
+        winograd(&|| best.0).unwrap_or(best.1)
     }
 
     /// All algorithms that serve the problem.
