@@ -8,7 +8,7 @@
 
 mod planes;
 mod rows;
-mod windows;
+mod strips;
 
 pub(super) use planes::DepthwisePlanes;
 pub(super) use rows::DepthwiseRows;

@@ -316,20 +316,6 @@ pub trait Simd: Copy + Send + Sync + 'static {
         rearranged(self, whole, |place| place % Self::LANES * 3 + place / Self::LANES)
     }
 
-    /// Lanes of `a` followed by `b`, `LANES` of them, of which the first `back` ones are the last of `a`; `back` is at most
-    /// `LANES`. For vectors of sixteen lanes: of fewer each is better loaded by itself.
-    #[inline(always)]
-    fn window(self, a: Self::V, b: Self::V, back: usize) -> Self::V {
-        let mut both = [0f32; 2 * MAX_LANES];
-        // SAFETY: the array has as many values as two of the widest vectors; from the place on, which is checked to be in it
-        // and is at most `LANES`, there are those of one.
-        unsafe {
-            self.store(both.as_mut_ptr(), a);
-            self.store(both.as_mut_ptr().add(Self::LANES), b);
-            self.load(both[Self::LANES - back..].as_ptr())
-        }
-    }
-
     /// Wide vector with `value` in all lanes.
     fn splat_wide(self, value: f64) -> Self::W;
     /// `a + b`.
@@ -427,6 +413,11 @@ pub trait Simd: Copy + Send + Sync + 'static {
     /// # Safety
     /// As for [`Simd::load_even`].
     unsafe fn load_even_unordered(self, mask: u32, p: *const f32) -> Self::V;
+    /// Lanes of even places of `a` followed by `b`, and those of odd places, in the order of [`Simd::load_even_unordered`].
+    #[inline(always)]
+    fn unzip_unordered(self, a: Self::V, b: Self::V) -> (Self::V, Self::V) {
+        self.unzip(a, b)
+    }
     /// Lanes of [`Simd::load_even_unordered`] in the order of their places.
     #[inline(always)]
     fn ordered(self, v: Self::V) -> Self::V {
@@ -609,9 +600,6 @@ mod tests {
                     s.load_bf16_masked(first(S::LANES), t.as_ptr())
                 }
             });
-            put("window", &|i| s.window(at(&a, i), at(&a, i + S::LANES), S::LANES - 3));
-            put("window of the second", &|i| s.window(at(&a, i + S::LANES), at(&b, i), 0));
-            put("window of the first", &|i| s.window(at(&a, i), at(&b, i), S::LANES));
             put("scale", &|i| s.scale(at(&b, i), at(&n, i)));
             // Powers that are no numbers of their own, of values that bring them back into range.
             let (far, back): (Vec<f32>, Vec<f32>) = (0..64)
@@ -672,6 +660,20 @@ mod tests {
                     let bits = if i % 16 == 0 { bits } else { 0 };
                     // SAFETY: even places are below 48 + 32, of 128.
                     s.ordered(unsafe { s.load_even_unordered(bits, wide.as_ptr().add(i)) })
+                });
+                put("unzip_unordered", &|i| {
+                    let (even, odd) = s.unzip_unordered(at(&a, i), at(&a, i + S::LANES));
+                    let (even, odd) = (s.ordered(even), s.ordered(odd));
+                    let mut t = [0f32; 2 * MAX_LANES];
+                    let (low, high) = s.zip(even, odd);
+                    // SAFETY: the array takes two of the widest vectors.
+                    unsafe {
+                        s.store(t.as_mut_ptr(), low);
+                        s.store(t.as_mut_ptr().add(S::LANES), high);
+                    }
+                    let bits = |values: &[f32]| Vec::from_iter(values.iter().map(|value| value.to_bits()));
+                    assert_eq!(bits(&t[..2 * S::LANES]), bits(&a[i..i + 2 * S::LANES]));
+                    even
                 });
                 put("store_masked", &|i| {
                     let mut t = [7f32; MAX_LANES];
@@ -889,7 +891,8 @@ mod tests {
                 // Masks name up to eight lanes here, which begin each vector: compare the vectors all sets share.
                 let shared = |v: &[u32]| Vec::from_iter(v.chunks(16).flat_map(|c| c[..8].to_vec()));
                 let masked = name.ends_with("_masked")
-                    || ["load_even", "load_even_unordered", "store_compressed", "first of zip"].contains(name);
+                    || ["load_even", "load_even_unordered", "unzip_unordered", "store_compressed", "first of zip"]
+                        .contains(name);
                 if masked {
                     assert_eq!(shared(want), shared(got), "{isa} {name}");
                 } else {

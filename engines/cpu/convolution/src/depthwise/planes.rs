@@ -21,7 +21,7 @@ use hipdnn_cpu_simd::isa::{Isa, Kernel, MAX_LANES, Simd};
 /// first where images come from beyond the second-level cache: for vectors of sixteen lanes (AVX-512), and of eight
 /// (AVX2 on Zen 3).
 const SIXTEEN: (f64, f64, f64) = (400.0, 4.5, 1.1);
-const EIGHT: (f64, f64, f64) = (300.0, 3.5, 1.0);
+const EIGHT: (f64, f64, f64) = (300.0, 3.5, 1.2);
 /// Factor of the estimate for inputs whose channels are apart, if they or the output are of 16 bits.
 const SHORT: f64 = 1.35;
 

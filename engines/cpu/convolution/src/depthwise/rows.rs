@@ -1,35 +1,54 @@
-//! Depthwise convolution of images whose channels are apart, where they lie: vectors run over the columns of some
-//! output rows, and every loaded vector of an input row serves all of them.
+//! Depthwise convolution of images whose channels are apart, where they lie: vectors run over the columns of the output, and strips of
+//! one walk down its rows.
 //!
-//! Rows outside of the image are a row of zeros in scratch memory. With vectors of sixteen lanes, of which nearly every
-//! unaligned one crosses a cache line, a row of the input is loaded once, and the vectors of its taps are windows over two
-//! neighboring ones. With fewer, every tap loads its own: columns outside of the image are masked out of the first and the
-//! last vectors, all others are loaded whole, and the last vector of a row begins early enough to be whole.
+//! Every tap loads its own vector: columns outside of the image are masked out of the first and the last strips, all others are loaded
+//! whole, and the last strip of a row begins early enough to be whole. Rows outside of the image are not looked at.
 //!
-//! A unit of work is some blocks of rows, of one channel after the other.
+//! A unit of work is some bands of rows, of one channel after the other.
 
-use super::super::band::{inside, zero};
-use super::super::direct;
+#![expect(clippy::needless_range_loop, reason = "closures of iterators are compiled without the instruction set")]
+
+use super::super::direct::starts;
 use super::super::epilogue::{self, Epilogue, InTile};
 use super::super::problem::{Element, Layout, Problem, Shape};
 use super::super::tile;
 use super::super::units::{InUnits, Unit};
-use super::windows::{Lines, Vectors};
+use super::strips::{self, LINE};
 use super::{FAR, LEAST_CHANNELS};
-use hipdnn_cpu_simd::isa::{Isa, Kernel, MAX_LANES, Simd, first};
-use hipdnn_cpu_simd::scratch;
+use hipdnn_cpu_simd::isa::{Isa, Kernel, Simd};
 
-/// Output rows of a block.
-pub(super) const BLOCK: usize = 4;
+/// Rows of a strip that are finished together.
+const BLOCK: usize = 4;
 
-/// Maximum number of input rows of a block: those of 5×5 with a stride of two.
-pub(super) const MOST_LINES: usize = (BLOCK - 1) * 2 + 5;
+/// Values of the input rows that the strips of a band look at: a quarter of the first-level cache.
+const BAND_VALUES: usize = 2048;
 
-/// Values of a cache line.
-const LINE: usize = scratch::LINE / size_of::<f32>();
+/// Minimum and maximum number of output rows of a band.
+const BAND_ROWS: (usize, usize) = (4, 64);
+
+/// Number of units of a thread.
+const UNITS: usize = 8;
 
 /// Maximum number of column masks of a plan.
 const MOST_MASKS: usize = 1 << 16;
+
+/// Estimated cycles.
+struct Estimate {
+    /// Of a plane and of a strip, beside their rows.
+    plane: f64,
+    strip: f64,
+    /// Of two multiply-adds, and of a load.
+    product: f64,
+    load: f64,
+    /// Of an output row of fewer columns than a vector has lanes.
+    narrow: f64,
+    /// Of a byte of an image beyond the second-level cache.
+    byte: f64,
+}
+
+/// Estimates for vectors of eight lanes (AVX2 on Zen 3) and of sixteen (AVX-512 on Sapphire Rapids), fitted to 70 layers.
+const EIGHT: Estimate = Estimate { plane: 150.0, strip: 43.0, product: 0.67, load: 0.28, narrow: 2.0, byte: 0.035 };
+const SIXTEEN: Estimate = Estimate { plane: 50.0, strip: 24.0, product: 1.15, load: 1.5, narrow: 6.5, byte: 0.0125 };
 
 #[derive(Debug)]
 pub(in super::super) struct DepthwiseRows {
@@ -41,64 +60,59 @@ pub(in super::super) struct DepthwiseRows {
     /// Epilogue behind bias and clamp, and its steps for lists of one value.
     direct: InTile,
     steps: Vec<tile::Step>,
-    /// Load masks: lanes of each (vector of columns, kernel column) whose input is inside of the row. None where vectors of
-    /// taps are windows.
+    /// Masks of the loads of each strip: lanes inside of the image.
     masks: Vec<u32>,
-    /// Vectors of a row that are loaded without masks.
-    whole: std::ops::Range<usize>,
+    /// True for each strip that is loaded without masks.
+    whole: Vec<bool>,
     /// True if rows of the input are asked for before they are needed.
     far: bool,
-    /// Number of blocks of rows of a plane, and of units.
-    blocks: usize,
+    /// Number of output rows of a band, of bands of a plane, and of units.
+    height: usize,
+    bands: usize,
     units: usize,
     /// Estimated cycles of a run.
     pub(in super::super) cost: f64,
 }
 
 impl DepthwiseRows {
-    /// Makes the plan, if there are blocks made for the kernel, and the epilogue can be computed in registers.
+    /// Makes the plan, if there is a microkernel for the taps and strides, and the epilogue can be computed in registers.
     pub(in super::super) fn new(problem: &Problem, threads: usize, isa: Isa) -> Option<DepthwiseRows> {
         let shape = &problem.shape;
         let [_, oh, ow] = shape.output;
         let (kernel, stride) = ((shape.kernel[1], shape.kernel[2]), (shape.stride[1], shape.stride[2]));
-        // With sixteen lanes planes are faster for five taps and a stride of two: a row's vectors are pairs, more than there are
-        // registers, or each is in few sums.
-        let made = match (kernel, stride) {
-            ((3, 3), (1 | 2, 1 | 2)) | ((5, 5) | (7, 7), (1, 1)) => true,
-            ((5, 5), (1 | 2, 1 | 2)) => !in_windows(isa.lanes()),
-            _ => false,
-        };
+        let made = matches!((kernel, stride), ((3, 3) | (5, 5), (1 | 2, 1 | 2)) | ((7, 7), (1, 1)));
         let applies = shape.groups >= LEAST_CHANNELS
             && shape.is_depthwise()
             && (shape.input[0], shape.kernel[0], shape.output[0], shape.pad_before[0]) == (1, 1, 1, 0)
             && (shape.dilation[1], shape.dilation[2]) == (1, 1)
             && (problem.x.element, problem.x.strides[4]) == (Element::F32, 1)
             && (problem.y.strides[4] == 1 || ow == 1)
-            && (in_windows(isa.lanes()) || shape.kernel[2].saturating_mul(ow) <= MOST_MASKS);
+            && shape.kernel[2].saturating_mul(ow) <= MOST_MASKS;
         if !made || !applies {
             return None;
         }
         let finish = Epilogue::new(problem);
         let direct = finish.in_tile().filter(|direct| direct.summand.is_none())?;
         let lanes = isa.lanes();
-        let mut masks = Vec::new();
-        for q in starts(ow, lanes).filter(|_| !in_windows(lanes)) {
-            for column in 0..shape.kernel[2] {
-                let is_inside = |lane: usize| {
-                    let place = (q + lane) * shape.stride[2] + column;
-                    q + lane < ow && inside(place, shape.pad_before[2], shape.input[2]).is_some()
-                };
-                masks.push((0..lanes).filter(|lane| is_inside(*lane)).fold(0, |mask, lane| mask | 1 << lane));
+        let (mut masks, mut whole) = (Vec::new(), Vec::new());
+        for q in starts(ow, lanes) {
+            let (width, stride) = (shape.input[2] as isize, shape.stride[2]);
+            let begin = (q * stride) as isize - shape.pad_before[2] as isize;
+            let end = begin + ((lanes - 1) * stride + shape.kernel[2]) as isize;
+            whole.push(ow >= lanes && begin >= 0 && end <= width);
+            for load in strips::loads(shape.kernel[2], stride, lanes) {
+                let is_inside = |lane: &usize| (0..width).contains(&(begin + (load + lane) as isize));
+                masks.push((0..lanes).filter(is_inside).fold(0, |mask, lane| mask | 1 << lane));
             }
         }
-        let vectors = ow.div_ceil(lanes);
-        let is_whole = |vector: &usize| {
-            let masks = masks.chunks_exact(shape.kernel[2]).nth(*vector);
-            masks.is_some_and(|masks| masks.iter().all(|mask| *mask == first(lanes)))
-        };
-        let begin = (0..vectors).find(is_whole).unwrap_or(vectors);
-        let whole = begin..(begin..vectors).find(|vector| !is_whole(vector)).unwrap_or(vectors);
-        let blocks = oh.div_ceil(BLOCK);
+        let planes = shape.batch * shape.groups;
+        let (least, most) = BAND_ROWS;
+        let mut height = (BAND_VALUES / (shape.stride[1] * problem.x.strides[3]).max(1)).clamp(least, most).min(oh);
+        while height > least && planes * oh.div_ceil(height) < UNITS * threads {
+            height = height.div_ceil(2);
+        }
+        let bands = oh.div_ceil(height);
+        let image = size_of::<f32>() * shape.groups * shape.input[1] * shape.input[2];
         let mut plan = DepthwiseRows {
             x: problem.x,
             y: problem.y,
@@ -108,9 +122,10 @@ impl DepthwiseRows {
             direct,
             masks,
             whole,
-            far: size_of::<f32>() * shape.groups * shape.input[1] * shape.input[2] > FAR,
-            blocks,
-            units: (shape.batch * shape.groups * blocks).min(8 * threads),
+            far: 4 * image > FAR,
+            height,
+            bands,
+            units: (planes * bands).min(UNITS * threads),
             cost: f64::INFINITY,
             shape: shape.clone(),
         };
@@ -120,39 +135,33 @@ impl DepthwiseRows {
 
     /// Estimated cycles of a run.
     fn cycles(&self, threads: usize) -> f64 {
-        let plane = if in_windows(self.isa.lanes()) { self.plane_of_windows() } else { self.plane_of_loads() };
-        (self.shape.batch * self.shape.groups) as f64 * plane / threads as f64
-    }
-
-    /// Estimated cycles of a plane whose taps are windows. The constants are of 60 layers on AVX-512 (Zen 5): the windows of
-    /// a loaded vector pass the shuffles while the multiply-adds are computed.
-    fn plane_of_windows(&self) -> f64 {
         let shape = &self.shape;
-        let vectors = shape.output[2].div_ceil(self.isa.lanes()) as f64;
-        let loads = (((BLOCK - 1) * shape.stride[1] + shape.kernel[1]) * shape.stride[2]) as f64;
-        // The vectors of seven columns are more than there are registers.
-        let product = if shape.kernel[2] == 7 { 0.63 } else { 0.5 };
-        let products = product * (shape.taps() * BLOCK) as f64;
-        55.0 + self.blocks as f64 * (0.9 * loads + vectors * (products + 3.3 * loads))
+        let lanes = self.isa.lanes();
+        let estimate = if lanes == 16 { &SIXTEEN } else { &EIGHT };
+        let ([_, oh, ow], [_, height, width]) = (shape.output, shape.input);
+        let (taps, [_, row_stride, stride]) = (shape.kernel[2] as f64, shape.stride);
+        // Rows of the image that a strip of each band looks at, and what each of them costs.
+        let rows = |band: usize| {
+            let (begin, end) = (band * self.height, oh.min((band + 1) * self.height));
+            let reach = (end - 1) * row_stride + shape.kernel[1];
+            reach.min(height + shape.pad_before[1]).saturating_sub((begin * row_stride).max(shape.pad_before[1]))
+        };
+        let rows: usize = (0..self.bands).map(rows).sum();
+        let products = taps * taps / (2 * row_stride) as f64;
+        let loads = if stride == 1 { taps } else { 1.5 * taps + 1.0 };
+        // More weights than there are registers are loaded.
+        let weights = if lanes == 16 || taps == 3.0 { 0.0 } else { taps * taps / row_stride as f64 };
+        let row = estimate.product * products + estimate.load * (loads + weights);
+        let strips = ow.div_ceil(lanes) as f64 * (estimate.strip * self.bands as f64 + row * rows as f64);
+        let narrow = if ow < lanes { estimate.narrow * oh as f64 } else { 0.0 };
+        let bytes = if self.far { size_of::<f32>() * (height * width + oh * ow) } else { 0 };
+        let plane = estimate.plane + strips + narrow + estimate.byte * bytes as f64;
+        (shape.batch * shape.groups) as f64 * plane / threads as f64
     }
 
-    /// Estimated cycles of a plane whose taps are loaded. The constants are of layers of five networks on AVX2 (Zen 3): a
-    /// vector's loads and multiply-adds don't overlap, and every second column takes two loads, half of which cross a line,
-    /// and a shuffle.
-    fn plane_of_loads(&self) -> f64 {
-        let shape = &self.shape;
-        let vectors = shape.output[2].div_ceil(self.isa.lanes());
-        let taps = shape.taps() as f64;
-        let lines = ((BLOCK - 1) * shape.stride[1] + shape.kernel[1]) as f64;
-        let load = if shape.stride[2] == 1 { 0.5 } else { 1.7 };
-        let sums = (taps * BLOCK as f64 + taps) / 2.0 + lines * shape.kernel[2] as f64 * load;
-        let masked = (vectors - self.whole.len()) as f64 * taps / 2.0;
-        55.0 + self.blocks as f64 * (10.0 + masked + vectors as f64 * (8.0 + sums))
-    }
-
-    /// Values of a row of zeros, which stands for rows outside of the image.
-    fn zeros_len(&self) -> usize {
-        self.shape.input[2].next_multiple_of(MAX_LANES)
+    /// Values of the sums of a strip, for whole blocks of rows.
+    fn strip_len(&self) -> usize {
+        self.height.next_multiple_of(BLOCK) * self.isa.lanes()
     }
 }
 
@@ -166,7 +175,7 @@ impl InUnits for DepthwiseRows {
     }
 
     fn slot(&self) -> usize {
-        (self.zeros_len() + epilogue::lists_len(Some(&self.direct), 1)).next_multiple_of(16)
+        self.strip_len() + epilogue::lists_len(Some(&self.direct), 1).next_multiple_of(16)
     }
 }
 
@@ -178,18 +187,17 @@ impl Kernel for Unit<'_, DepthwiseRows> {
         let plan = self.plan;
         let shape = &plan.shape;
         let [_, oh, _] = shape.output;
-        let all = shape.batch * shape.groups * plan.blocks;
+        let all = shape.batch * shape.groups * plan.bands;
         let share = |unit: usize| all * unit / plan.units;
-        let (mut block, end) = (share(self.unit), share(self.unit + 1));
-        let lists = self.slot.wrapping_add(plan.zeros_len());
+        let (mut band, end) = (share(self.unit), share(self.unit + 1));
+        let lists = self.slot.wrapping_add(plan.strip_len());
         let function = function::<S>((shape.kernel[1], shape.stride[1], shape.stride[2]));
-        // SAFETY: the slot has the zeros and the lists behind them; image, channel and rows are below the problem's
+        // SAFETY: the slot has the sums of a strip and the lists behind them; image, channel and rows are below the problem's
         // numbers of them; the memory is the caller's, as `run` of [`InUnits`] asks.
         unsafe {
-            zero(s, self.slot, plan.zeros_len());
-            while block < end {
-                let (plane, from) = (block / plan.blocks, block % plan.blocks);
-                let to = plan.blocks.min(from + end - block);
+            while band < end {
+                let (plane, from) = (band / plan.bands, band % plan.bands);
+                let to = plan.bands.min(from + end - band);
                 let (image, channel) = (plane / shape.groups, plane % shape.groups);
                 plan.finish.fill_lists(Some(&plan.direct), self.operands, image, channel, 1, lists, 1);
                 let input = image * plan.x.strides[0] + channel * plan.x.strides[1];
@@ -199,13 +207,13 @@ impl Kernel for Unit<'_, DepthwiseRows> {
                         plan,
                         x: self.x.cast::<f32>().wrapping_add(input),
                         weights: self.weights.wrapping_add(channel * shape.taps()),
-                        zeros: self.slot,
                         lists,
-                        rows: (from * BLOCK, oh.min(to * BLOCK)),
+                        strip: self.slot,
+                        rows: (from * plan.height, oh.min(to * plan.height)),
                         to: self.y.cast::<f32>().wrapping_add(plan.y.offset([image, channel, 0, 0, 0])),
                     },
                 );
-                block += to - from;
+                band += to - from;
             }
         }
     }
@@ -219,8 +227,8 @@ struct Rows<'a> {
     to: *mut f32,
     /// Weights of the channel.
     weights: *const f32,
-    /// Zeros, as many as a row of the input has columns.
-    zeros: *const f32,
+    /// Takes a vector for each row of a strip.
+    strip: *mut f32,
     /// Bias, and the values of the epilogue's lists.
     lists: *const f32,
     /// First row, and the one behind the last.
@@ -257,150 +265,84 @@ impl<const W: usize, const SH: usize, const SW: usize> Kernel for Run<'_, W, SH,
     fn run<S: Simd>(self, s: S) {
         let rows = self.0;
         let plan = rows.plan;
-        let [_, height, width] = plan.shape.input;
+        let [_, height, _] = plan.shape.input;
         let ow = plan.shape.output[2];
         let [_, pad, left] = plan.shape.pad_before;
         let line = plan.x.strides[3];
-        let (low, high) = (s.splat(plan.finish.clamp.0), s.splat(plan.finish.clamp.1));
         // SAFETY: the list of the bias has a value.
         let bias = s.splat(unsafe { *rows.lists });
-        let mut factors = [[s.splat(0.0); W]; W];
-        for (i, factor) in factors.as_flattened_mut().iter_mut().enumerate() {
+        let mut weights = [[s.splat(0.0); W]; W];
+        for (i, weight) in weights.as_flattened_mut().iter_mut().enumerate() {
             // SAFETY: the channel has a weight for each tap.
-            *factor = s.splat(unsafe { *rows.weights.add(i) });
+            *weight = s.splat(unsafe { *rows.weights.add(i) });
         }
+        let clamp = (s.splat(plan.finish.clamp.0), s.splat(plan.finish.clamp.1));
+        let factors = strips::Factors { weights, bias, clamp };
+        let beside = plan.direct.is_empty() && ow >= S::LANES;
         let (mut row, end) = rows.rows;
         while row < end {
-            let mut at = [rows.zeros; MOST_LINES];
-            for (t, p) in at.iter_mut().enumerate().take((BLOCK - 1) * SH + W) {
-                if let Some(t) = inside(row * SH + t, pad, height) {
-                    *p = rows.x.wrapping_add(t * line);
-                }
-            }
-            let lines = Lines { at: &at, width, left };
-            let mut before: Vectors<S::V> = [[s.splat(0.0); 2]; MOST_LINES];
-            if in_windows(S::LANES) {
-                // SAFETY: lines are rows of the image or of zeros.
-                before = unsafe { lines.before::<S, W, SH, SW>(s) };
-            }
-            let next = rows.x.wrapping_add((row * SH + (BLOCK - 1) * SH + W).saturating_sub(pad) * line);
-            let count = BLOCK.min(end - row);
+            let count = plan.height.min(end - row);
             for (vector, q) in starts(ow, S::LANES).enumerate() {
-                let columns = SW * S::LANES;
-                if plan.far && (columns >= LINE || vector % 2 == 0) {
-                    // The rows of the next block come while this one is computed.
-                    for t in 0..BLOCK * SH {
-                        for column in (0..columns).step_by(LINE) {
-                            s.prefetch(next.wrapping_add(t * line + q * SW + column));
-                        }
-                    }
-                }
-                let mut sums = [[s.splat(0.0); BLOCK]];
-                // SAFETY: masks name columns of the row, whole vectors have no other; lines are rows of the image or of
-                // zeros; the weights are the channel's.
+                // The rows of the next band come while this one is computed, unless the strip beside has asked for them.
+                let asks = plan.far && (SW * S::LANES >= LINE || vector % 2 == 0);
+                let masks = plan.masks.as_ptr().wrapping_add(vector * (W + SW - 1));
+                let columns = strips::Columns {
+                    at: rows.x.wrapping_add(q * SW).wrapping_sub(left),
+                    line,
+                    height,
+                    ahead: if asks { plan.height * SH * line } else { 0 },
+                    masks: if plan.whole[vector] { std::ptr::null() } else { masks },
+                };
+                let to = rows.to.wrapping_add(row * plan.y.strides[3] + q);
+                let (sums, pitch) = if beside { (to, plan.y.strides[3]) } else { (rows.strip, S::LANES) };
+                let top = (row * SH) as isize - pad as isize;
+                // SAFETY: masks name columns of the image, and whole strips look at no other; the output's rows have a vector from the
+                // strip's first column on, or the slot has one for each.
                 unsafe {
-                    if in_windows(S::LANES) {
-                        sums[0] = lines.sum::<S, W, SH, SW>(s, q, rows.weights, &factors, &mut before);
-                    } else {
-                        let is_whole = plan.whole.contains(&vector);
-                        let masks = (!is_whole).then(|| plan.masks.as_ptr().wrapping_add(vector * W));
-                        sum::<S, W, SH, SW>(s, &lines, q * SW, rows.weights, masks, &mut sums[0]);
-                    }
-                }
-                for sum in &mut sums[0] {
-                    *sum = s.min(high, s.max(low, s.add(*sum, bias)));
-                }
-                if !plan.direct.is_empty() {
-                    // SAFETY: there is a value behind the bias for each list that the steps name.
-                    unsafe { tile::apply(s, &plan.steps, rows.lists.wrapping_add(1), plan.direct.clamp, &mut sums) };
-                }
-                for (i, sum) in sums[0].into_iter().enumerate() {
-                    if i < count {
-                        let to = rows.to.wrapping_add((row + i) * plan.y.strides[3] + q);
-                        let sum = if SW == 1 || in_windows(S::LANES) { sum } else { s.ordered(sum) };
-                        // SAFETY: the lanes are columns of an output row.
-                        unsafe {
-                            if ow - q >= S::LANES {
-                                s.store(to, sum);
-                            } else {
-                                s.store_first(ow - q, to, sum);
-                            }
-                        }
+                    columns.walk::<S, W, SH, SW>(s, &factors, strips::Rows { top, count, to: sums, pitch });
+                    if !beside {
+                        self.finish(s, to, q, count);
                     }
                 }
             }
-            row += BLOCK;
+            row += count;
         }
     }
 }
 
-/// True if vectors of taps are windows over a line's, where vectors have so many lanes.
-const fn in_windows(lanes: usize) -> bool {
-    lanes == MAX_LANES
-}
-
-/// First columns of the vectors of a row of `columns` outputs.
-#[inline(always)]
-fn starts(columns: usize, lanes: usize) -> impl Iterator<Item = usize> {
-    // Windows move on by a vector: the last one of a row is partly behind it.
-    let whole = if in_windows(lanes) { columns.next_multiple_of(lanes) } else { columns };
-    direct::starts(whole, lanes)
-}
-
-/// Adds the products of a kernel of `W` by `W` taps to the sums of a vector of columns of each row, the first tap's
-/// column being `column` of the lines.
-///
-/// # Safety
-/// In each of the first `(BLOCK - 1) · SH + W` lines the columns of the masks, all without any, can be read; there are
-/// `W` masks and `W²` weights.
-#[inline(always)]
-unsafe fn sum<S: Simd, const W: usize, const SH: usize, const SW: usize>(
-    s: S,
-    lines: &Lines<'_>,
-    column: usize,
-    weights: *const f32,
-    masks: Option<*const u32>,
-    sums: &mut [S::V; BLOCK],
-) {
-    for tap in 0..W {
-        // SAFETY: the caller's duty.
-        unsafe {
-            let mask = masks.map(|masks| *masks.wrapping_add(tap));
-            let mut factors = [s.splat(0.0); W];
-            for (r, factor) in factors.iter_mut().enumerate() {
-                *factor = s.splat(*weights.add(r * W + tap));
+impl<const W: usize, const SH: usize, const SW: usize> Run<'_, W, SH, SW> {
+    /// Computes the epilogue of a strip's rows, and stores them from `to` on, column `q` of an output row.
+    ///
+    /// # Safety
+    /// The slot has `count` sums; the output's rows can be written.
+    #[inline(always)]
+    unsafe fn finish<S: Simd>(&self, s: S, to: *mut f32, q: usize, count: usize) {
+        let rows = self.0;
+        let plan = rows.plan;
+        let keep = S::LANES.min(plan.shape.output[2] - q);
+        for row in (0..count).step_by(BLOCK) {
+            let mut sums = [[s.splat(0.0); BLOCK]];
+            for i in 0..BLOCK {
+                // SAFETY: the slot has sums for whole blocks of rows.
+                sums[0][i] = unsafe { s.load(rows.strip.wrapping_add((row + i) * S::LANES)) };
             }
-            // Spelled out: the compiler leaves a loop of so many rows as it is, with the sums in memory.
-            macro_rules! lines {
-                ($($t:literal)+) => { $(
-                    if $t < (BLOCK - 1) * SH + W {
-                        let value = load::<S, SW>(s, lines.at[$t].wrapping_add(column + tap).wrapping_sub(lines.left), mask);
-                        for r in 0..W {
-                            if $t >= r && ($t - r) % SH == 0 && ($t - r) / SH < BLOCK {
-                                sums[($t - r) / SH] = s.fma(value, factors[r], sums[($t - r) / SH]);
-                            }
+            if !plan.direct.is_empty() {
+                // SAFETY: there is a value behind the bias for each list that the steps name.
+                unsafe { tile::apply(s, &plan.steps, rows.lists.wrapping_add(1), plan.direct.clamp, &mut sums) };
+            }
+            for i in 0..BLOCK {
+                if row + i < count {
+                    let to = to.wrapping_add((row + i) * plan.y.strides[3]);
+                    // SAFETY: so many columns are the output row's.
+                    unsafe {
+                        if keep == S::LANES {
+                            s.store(to, sums[0][i]);
+                        } else {
+                            s.store_first(keep, to, sums[0][i]);
                         }
                     }
-                )+ };
+                }
             }
-            lines!(0 1 2 3 4 5 6 7 8 9 10);
-        }
-    }
-}
-
-/// Loads the columns of the mask, all without one, from every `SW`th place on; every second ones in the set's order.
-///
-/// # Safety
-/// Those places, and those between them, can be read.
-#[inline(always)]
-unsafe fn load<S: Simd, const SW: usize>(s: S, p: *const f32, mask: Option<u32>) -> S::V {
-    // SAFETY: the caller's duty.
-    unsafe {
-        match (mask, SW) {
-            (None, 1) => s.load(p),
-            (None, _) => s.load_even_unordered(first(S::LANES), p),
-            (Some(mask), 1) => s.load_masked(s.mask(mask), p),
-            (Some(mask), _) => s.load_even_unordered(mask, p),
         }
     }
 }

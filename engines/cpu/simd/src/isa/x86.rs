@@ -116,10 +116,6 @@ impl Simd for Avx512 {
             let odd = _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
             (_mm512_permutex2var_ps(a, even, b), _mm512_permutex2var_ps(a, odd, b))
         };
-        window(a: __m512, b: __m512, back: usize) -> __m512 = {
-            let lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-            _mm512_permutex2var_ps(a, _mm512_add_epi32(lanes, _mm512_set1_epi32(16 - back as i32)), b)
-        };
         zip_three(parts: [__m512; 3]) -> [__m512; 3] = {
             // Lane `place` of the result is lane `place / 3` of part `place % 3`.
             let [a, b, c] = parts;
@@ -582,6 +578,12 @@ impl Simd for Avx2 {
             let high = _mm256_maskload_ps(p.wrapping_add(8), high);
             _mm256_shuffle_ps::<0b10_00_10_00>(_mm256_maskload_ps(p, low), high)
         }
+    }
+
+    #[inline(always)]
+    fn unzip_unordered(self, a: __m256, b: __m256) -> (__m256, __m256) {
+        // SAFETY: the token exists only where the CPU has these instructions.
+        unsafe { (_mm256_shuffle_ps::<0b10_00_10_00>(a, b), _mm256_shuffle_ps::<0b11_01_11_01>(a, b)) }
     }
 
     #[inline(always)]
