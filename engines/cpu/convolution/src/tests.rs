@@ -1047,7 +1047,7 @@ fn depthwise_planes() {
     }
 }
 
-/// Every kernel and stride that has blocks of rows, on rows shorter and longer than a vector, with more padding than
+/// Every kernel and stride that strips are made for, on rows shorter and longer than a vector, with more padding than
 /// one wants, of more than a vector, and with less.
 #[test]
 fn depthwise_rows() {
@@ -1237,7 +1237,7 @@ fn depthwise_is_chosen_by_size() {
         (512, 7, 5, 1, PLANES, PLANES),
         (960, 7, 3, 1, PLANES, PLANES),
         (128, 28, 3, 2, ROWS, ROWS),
-        (384, 14, 7, 1, PLANES, PLANES),
+        (384, 14, 7, 1, ROWS, PLANES),
         (96, 56, 7, 1, ROWS, ROWS),
         (32, 112, 3, 1, ROWS, ROWS),
         (16, 480, 3, 1, ROWS, ROWS),

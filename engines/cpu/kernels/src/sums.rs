@@ -1,7 +1,7 @@
 //! Sums of rows of `f32` in `f64`, in full vectors.
 //!
 //! Sums are kept side by side, as many for all instruction sets: the order of a sum follows from the number of its terms
-//! alone. Loops over iterators that add `f64` of `f32` are compiled to vectors of two `f64`, whatever the set.
+//! alone, but for squares of differences, also from whether they are in the range of `f32`. Loops over iterators that add `f64` of `f32` are compiled to vectors of two `f64`, whatever the set.
 
 use hipdnn_cpu_simd::isa::{Isa, Kernel, MAX_LANES, Simd, first};
 
@@ -41,8 +41,8 @@ pub fn sum_of_squares<S: Simd>(s: S, values: &[f32]) -> f64 {
 
 /// Sum of the squares of `value - from`, each difference rounded to `f32`.
 ///
-/// Of [`BLOCK`] values squares are rounded too, and added by fours, before they are widened: an error of at most 3 units of `f32` in
-/// the last place of the sum, whose terms have one sign.
+/// In whole blocks of [`BLOCK`] values squares are rounded too, and added by fours, before they are widened: an error of at most 3 units
+/// of `f32` in the last place of the sum, whose terms have one sign. Where they are beyond the range of `f32`, all are `f64`.
 #[inline(always)]
 pub fn sum_of_squares_from<S: Simd>(s: S, values: &[f32], from: f32) -> f64 {
     let by = s.splat(from);

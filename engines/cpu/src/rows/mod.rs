@@ -7,11 +7,12 @@
 //! sum of those, which is at least one, so that its inverse is a factor. Some run through a row together: the exponentials of
 //! a softmax with their sum, differences with the sum of their squares, and the last steps of a normalization. What is
 //! computed once for a group is computed in `f64`, but for exponentials and the like; sums, squares in them and products are
-//! kept in it too, but for the first additions of up to eight vectors of such exponentials.
+//! kept in it too, but for the first additions of up to eight vectors of such exponentials, and of four squares of differences.
 //! Members' values that a later pass needs again are kept while they fit the second cache, or where the last pass writes
 //! its results, so that a softmax computes its exponentials once.
 //!
-//! The order of every sum follows from the shapes alone: the same kernel gives the same bits on any number of threads.
+//! The order of every sum follows from the shapes, that of squares of differences also from their range: the same kernel gives the
+//! same bits on any number of threads.
 //!
 //! [`values`] numbers a kernel's values, [`compile`] assigns rows to them, [`execute`] runs blocks of groups on
 //! threads.

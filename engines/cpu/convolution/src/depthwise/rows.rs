@@ -1,8 +1,9 @@
 //! Depthwise convolution of images whose channels are apart, where they lie: vectors run over the columns of the output, and strips of
 //! one walk down its rows.
 //!
-//! Every tap loads its own vector: columns outside of the image are masked out of the first and the last strips, all others are loaded
-//! whole, and the last strip of a row begins early enough to be whole. Rows outside of the image are not looked at.
+//! Every tap loads its own vector, with a stride of two every pair of taps two that are separated: columns outside of the image are
+//! masked out of the first and the last strips, all others are loaded whole, and the last strip of a row begins early enough to be
+//! whole. Rows outside of the image are not looked at.
 //!
 //! A unit of work is some bands of rows, of one channel after the other.
 
@@ -29,7 +30,10 @@ const BAND_ROWS: (usize, usize) = (4, 64);
 /// Number of units of a thread.
 const UNITS: usize = 8;
 
-/// Maximum number of column masks of a plan.
+/// Bytes of an image from which on rows are asked for before they are needed: beside its output it leaves the second-level cache.
+const AHEAD: usize = FAR / 4;
+
+/// Maximum number of load masks of a plan.
 const MOST_MASKS: usize = 1 << 16;
 
 /// Estimated cycles.
@@ -48,7 +52,7 @@ struct Estimate {
 
 /// Estimates for vectors of eight lanes (AVX2 on Zen 3) and of sixteen (AVX-512 on Sapphire Rapids), fitted to 70 layers.
 const EIGHT: Estimate = Estimate { plane: 150.0, strip: 43.0, product: 0.67, load: 0.28, narrow: 2.0, byte: 0.035 };
-const SIXTEEN: Estimate = Estimate { plane: 50.0, strip: 24.0, product: 1.15, load: 1.5, narrow: 6.5, byte: 0.0125 };
+const SIXTEEN: Estimate = Estimate { plane: 20.0, strip: 17.0, product: 0.78, load: 0.95, narrow: 7.0, byte: 0.011 };
 
 #[derive(Debug)]
 pub(in super::super) struct DepthwiseRows {
@@ -87,7 +91,7 @@ impl DepthwiseRows {
             && (shape.dilation[1], shape.dilation[2]) == (1, 1)
             && (problem.x.element, problem.x.strides[4]) == (Element::F32, 1)
             && (problem.y.strides[4] == 1 || ow == 1)
-            && shape.kernel[2].saturating_mul(ow) <= MOST_MASKS;
+            && ow.div_ceil(isa.lanes()).saturating_mul(shape.kernel[2] + 1) <= MOST_MASKS;
         if !made || !applies {
             return None;
         }
@@ -109,10 +113,9 @@ impl DepthwiseRows {
         let (least, most) = BAND_ROWS;
         let mut height = (BAND_VALUES / (shape.stride[1] * problem.x.strides[3]).max(1)).clamp(least, most).min(oh);
         while height > least && planes * oh.div_ceil(height) < UNITS * threads {
-            height = height.div_ceil(2);
+            height = height.div_ceil(2).max(least);
         }
         let bands = oh.div_ceil(height);
-        let image = size_of::<f32>() * shape.groups * shape.input[1] * shape.input[2];
         let mut plan = DepthwiseRows {
             x: problem.x,
             y: problem.y,
@@ -122,7 +125,7 @@ impl DepthwiseRows {
             direct,
             masks,
             whole,
-            far: 4 * image > FAR,
+            far: image_bytes(shape) > AHEAD,
             height,
             bands,
             units: (planes * bands).min(UNITS * threads),
@@ -149,20 +152,25 @@ impl DepthwiseRows {
         let rows: usize = (0..self.bands).map(rows).sum();
         let products = taps * taps / (2 * row_stride) as f64;
         let loads = if stride == 1 { taps } else { 1.5 * taps + 1.0 };
-        // More weights than there are registers are loaded.
+        // More weights than there are registers are loaded; with sixteen lanes the other estimates have it.
         let weights = if lanes == 16 || taps == 3.0 { 0.0 } else { taps * taps / row_stride as f64 };
         let row = estimate.product * products + estimate.load * (loads + weights);
         let strips = ow.div_ceil(lanes) as f64 * (estimate.strip * self.bands as f64 + row * rows as f64);
         let narrow = if ow < lanes { estimate.narrow * oh as f64 } else { 0.0 };
-        let bytes = if self.far { size_of::<f32>() * (height * width + oh * ow) } else { 0 };
+        let bytes = if image_bytes(shape) > FAR { size_of::<f32>() * (height * width + oh * ow) } else { 0 };
         let plane = estimate.plane + strips + narrow + estimate.byte * bytes as f64;
         (shape.batch * shape.groups) as f64 * plane / threads as f64
     }
 
-    /// Values of the sums of a strip, for whole blocks of rows.
+    /// Values of the sums of a strip.
     fn strip_len(&self) -> usize {
-        self.height.next_multiple_of(BLOCK) * self.isa.lanes()
+        self.height * self.isa.lanes()
     }
+}
+
+/// Bytes of an image of the input.
+fn image_bytes(shape: &Shape) -> usize {
+    size_of::<f32>() * shape.groups * shape.input[1] * shape.input[2]
 }
 
 impl InUnits for DepthwiseRows {
@@ -175,7 +183,7 @@ impl InUnits for DepthwiseRows {
     }
 
     fn slot(&self) -> usize {
-        self.strip_len() + epilogue::lists_len(Some(&self.direct), 1).next_multiple_of(16)
+        (self.strip_len() + epilogue::lists_len(Some(&self.direct), 1)).next_multiple_of(16)
     }
 }
 
@@ -251,7 +259,7 @@ fn function<S: Simd>(size: (usize, usize, usize)) -> RowsFn<S> {
 }
 
 /// # Safety
-/// As in [`Rows`]: the planes, weights and lists of the plan's shape are there.
+/// As in [`Rows`]: the planes, weights and lists of the plan's shape are there, and a vector for each row of a strip.
 unsafe fn enter<S: Simd, const W: usize, const SH: usize, const SW: usize>(s: S, rows: &Rows<'_>) {
     s.call(Run::<W, SH, SW>(rows));
 }
@@ -314,7 +322,7 @@ impl<const W: usize, const SH: usize, const SW: usize> Run<'_, W, SH, SW> {
     /// Computes the epilogue of a strip's rows, and stores them from `to` on, column `q` of an output row.
     ///
     /// # Safety
-    /// The slot has `count` sums; the output's rows can be written.
+    /// `rows.strip` has a vector of sums for each of `count` rows; the output's rows can be written.
     #[inline(always)]
     unsafe fn finish<S: Simd>(&self, s: S, to: *mut f32, q: usize, count: usize) {
         let rows = self.0;
@@ -323,8 +331,10 @@ impl<const W: usize, const SH: usize, const SW: usize> Run<'_, W, SH, SW> {
         for row in (0..count).step_by(BLOCK) {
             let mut sums = [[s.splat(0.0); BLOCK]];
             for i in 0..BLOCK {
-                // SAFETY: the slot has sums for whole blocks of rows.
-                sums[0][i] = unsafe { s.load(rows.strip.wrapping_add((row + i) * S::LANES)) };
+                if row + i < count {
+                    // SAFETY: the strip's sums of this row.
+                    sums[0][i] = unsafe { s.load(rows.strip.wrapping_add((row + i) * S::LANES)) };
+                }
             }
             if !plan.direct.is_empty() {
                 // SAFETY: there is a value behind the bias for each list that the steps name.
