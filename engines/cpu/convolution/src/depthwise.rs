@@ -77,7 +77,6 @@ impl Depthwise {
         let in_vain = |places: &usize| ow.next_multiple_of(*places);
         let rounded = direct.as_ref().is_some_and(|tile| rounding::is_wanted(&problem.y, tile));
         let widens = problem.x.element != Element::F32;
-        let image = size_of::<f32>() * shape.groups * shape.input[1] * shape.input[2];
         let mut plan = Depthwise {
             x: problem.x,
             y: problem.y,
@@ -87,7 +86,7 @@ impl Depthwise {
             rounded,
             steps: Vec::new(),
             places: PLACES.into_iter().min_by_key(in_vain).expect("there are some"),
-            far: shape.dilation[1] == 1 && image > FAR && !widens,
+            far: shape.dilation[1] == 1 && shape.image_bytes() > FAR && !widens,
             widens,
             units: 0,
             shape: shape.clone(),

@@ -104,7 +104,7 @@ impl Direct {
                     let place = (q + lane) * shape.stride[2] + column * shape.dilation[2];
                     q + lane < ow && super::band::inside(place, shape.pad_before[2], shape.input[2]).is_some()
                 };
-                masks.push((0..lanes).filter(|lane| inside(*lane)).fold(0, |mask, lane| mask | 1 << lane));
+                masks.push(mask(lanes, inside));
             }
         }
         let finish = Epilogue::new(problem);
@@ -134,7 +134,7 @@ impl Direct {
             masks,
             channel_blocks,
             row_blocks,
-            far: size_of::<f32>() * shape.in_channels * shape.input[1] * shape.input[2] > FAR,
+            far: shape.image_bytes() > FAR,
             units: whole.min(8 * threads),
             cost: None,
             shape: shape.clone(),
@@ -486,6 +486,11 @@ impl<const K: usize, const P: usize, const R: usize, const SH: usize, const SW: 
 pub(super) fn starts(columns: usize, lanes: usize) -> impl Iterator<Item = usize> {
     let last = columns.saturating_sub(lanes);
     (0..columns.div_ceil(lanes)).map(move |block| (block * lanes).min(last))
+}
+
+/// Mask of the lanes, of a vector of so many, for which `is_kept` is true.
+pub(super) fn mask(lanes: usize, is_kept: impl Fn(usize) -> bool) -> u32 {
+    (0..lanes).filter(|lane| is_kept(*lane)).fold(0, |mask, lane| mask | 1 << lane)
 }
 
 /// Column of an input channel, from which a vector of neighbors or of every second ones is loaded.

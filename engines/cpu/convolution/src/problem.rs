@@ -52,6 +52,11 @@ impl Shape {
         (self.group_in(), self.group_out()) == (1, 1)
     }
 
+    /// Bytes of an input image of `f32` values in two dimensions.
+    pub(super) fn image_bytes(&self) -> usize {
+        size_of::<f32>() * self.in_channels * self.input[1] * self.input[2]
+    }
+
     /// Number of taps of the kernel.
     pub fn taps(&self) -> usize {
         self.kernel.iter().product()

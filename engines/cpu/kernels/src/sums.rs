@@ -94,15 +94,7 @@ fn blocks_of_squares<S: Simd>(s: S, values: &[f32], by: S::V) -> f64 {
             *sums = add_widened(s, *sums, s.add(s.add(a, b), s.add(c, d)));
         }
     }
-    let mut count = vectors / 2;
-    while count > 0 {
-        for vector in 0..count {
-            let [low, high] = sums[vector + count];
-            sums[vector] = [s.add_wide(sums[vector][0], low), s.add_wide(sums[vector][1], high)];
-        }
-        count /= 2;
-    }
-    total(s, sums[0])
+    total_of_vectors(s, sums, vectors)
 }
 
 /// Adds the squares of the differences of values from a number to a sum, of as many groups of values, one after the other, as
@@ -287,18 +279,26 @@ fn fold<S: Simd, const N: usize>(
     }
     let mut results = [0f64; N];
     for (term, result) in results.iter_mut().enumerate() {
-        let mut count = vectors / 2;
-        while count > 0 {
-            for vector in 0..count {
-                let [low, high] = sums[vector + count];
-                sums[vector][0][term] = s.add_wide(sums[vector][0][term], low[term]);
-                sums[vector][1][term] = s.add_wide(sums[vector][1][term], high[term]);
-            }
-            count /= 2;
+        let mut of_term = [[s.splat_wide(0.0); 2]; VECTORS];
+        for (halves, sums) in of_term.iter_mut().zip(&sums).take(vectors) {
+            *halves = [sums[0][term], sums[1][term]];
         }
-        *result = total(s, [sums[0][0][term], sums[0][1][term]]);
+        *result = total_of_vectors(s, of_term, vectors);
     }
     results
+}
+
+/// Sum of the lanes of the first `count` vectors, a power of two, each in halves.
+#[inline(always)]
+fn total_of_vectors<S: Simd>(s: S, mut sums: [[S::W; 2]; VECTORS], mut count: usize) -> f64 {
+    while count > 1 {
+        count /= 2;
+        for vector in 0..count {
+            let [low, high] = sums[vector + count];
+            sums[vector] = [s.add_wide(sums[vector][0], low), s.add_wide(sums[vector][1], high)];
+        }
+    }
+    total(s, sums[0])
 }
 
 /// Adds the lanes of a vector to sums beside each other: those of its halves.

@@ -22,7 +22,6 @@ pub(super) fn loads(taps: usize, stride: usize, lanes: usize) -> impl Iterator<I
 }
 
 /// Columns of the input that a strip looks at.
-#[derive(Clone, Copy)]
 pub(super) struct Columns {
     /// Address of the first tap's column in row 0, stride between rows, and number of rows.
     pub(super) at: *const f32,
@@ -35,7 +34,6 @@ pub(super) struct Columns {
 }
 
 /// Rows of a strip.
-#[derive(Clone, Copy)]
 pub(super) struct Rows {
     /// Row of the input that the first kernel row looks at for the first output row, which may be outside of the image.
     pub(super) top: isize,
