@@ -41,8 +41,9 @@ const FROM_MESH: [(usize, f64); 2] = [(2 << 20, 24.0), (8 << 20, 10.0)];
 const FROM_BEHIND_MESH: f64 = 5.0;
 /// Estimated cycles of the transforms of a tile of F(2×2, 3×3), in those of F(4×4, 3×3).
 const SMALL: f64 = 0.4;
-/// The same for tiles of 8×8 inputs, for CPUs of eight and of sixteen lanes: few channels fill the latter less.
-const SQUARES: [f64; 2] = [2.0, 3.0];
+/// The same for tiles of 8×8 inputs, for CPUs of eight and of sixteen lanes, which few channels fill less, and where the latter take two
+/// cycles, as those of the products do.
+const SQUARES: [f64; 3] = [2.0, 3.0, 1.5];
 /// Estimated cycles of the output transform of M×M outputs of 6×6 products, in those of 4×4: at least so many, and more for each M.
 const OUTPUTS: (f64, f64) = (0.4, 0.15);
 /// Maximum number of tiles of a unit.
@@ -148,11 +149,12 @@ impl WinogradRows {
             cost: f64::INFINITY,
             shape: shape.clone(),
         };
+        let squares = SQUARES[if lanes == 16 && machine::halves_wide_vectors() { 2 } else { lanes / 16 }];
         // Cycles of a vector's transforms: of the input's tiles, and of the output's.
         let (input, output) = match tiling.side() {
             4 => (SMALL, SMALL),
             6 => (1.0, OUTPUTS.0 + OUTPUTS.1 * outputs as f64),
-            _ => (SQUARES[lanes / 16], SQUARES[lanes / 16] * (OUTPUTS.0 + OUTPUTS.1 * outputs as f64)),
+            _ => (squares, squares * (OUTPUTS.0 + OUTPUTS.1 * outputs as f64)),
         };
         let input = input * if planes[0] { 270.0 } else { 190.0 };
         let output = output * if planes[1] { 240.0 } else { 170.0 };
