@@ -373,65 +373,84 @@ impl Kernel for FallingSums<'_> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        // The fastest with 16 registers, and with 32 of twice the lanes.
-        if S::LANES <= 8 { self.add::<S, 6>(s) } else { self.add::<S, 8>(s) }
+        let lanes = self.row.len / self.sums.len().max(1);
+        for (part, sum) in self.sums.iter_mut().enumerate() {
+            // SAFETY: who computes the row vouches for its values and for a `y` for each part.
+            *sum += unsafe {
+                falling_exponential_sum(s, self.row.part(part * lanes, lanes), self.y.add(part).read(), self.row.len)
+            };
+        }
     }
 }
 
-impl FallingSums<'_> {
-    /// Adds the sums, of `TOGETHER` vectors at a time.
-    #[inline(always)]
-    fn add<S: Simd, const TOGETHER: usize>(self, s: S) {
-        // Hidden from the compiler, which would load some of them to registers ahead of the loop, and others twice in it.
-        let constants = std::hint::black_box(&FALLING);
-        let lanes = self.row.len / self.sums.len().max(1);
-        for (part, sum) in self.sums.iter_mut().enumerate() {
-            let row = self.row.part(part * lanes, lanes);
-            let mut sums = [s.splat_wide(0.0); 2];
-            let mut at = 0;
-            // SAFETY: who computes the row vouches for its values and for a `y` for each part. Each call gets a row of as many
-            // vectors as it takes: `TOGETHER` whole ones, or what is left of the part, which is divided by their lanes.
-            unsafe {
-                let y = s.splat(self.y.add(part).read());
-                while at + TOGETHER * S::LANES <= lanes {
-                    // What follows the row in memory is read next.
-                    for line in (0..TOGETHER * S::LANES).step_by(LINE) {
-                        s.prefetch(row.from.wrapping_add(at + self.row.len + line));
-                    }
-                    let values = falling_sum::<S, TOGETHER>(s, row.part(at, TOGETHER * S::LANES), y, constants);
-                    sums = add_widened(s, sums, values);
-                    at += TOGETHER * S::LANES;
-                }
-                let (whole, is_cut) = ((lanes - at) / S::LANES, !(lanes - at).is_multiple_of(S::LANES));
-                let rest = row.part(at, whole * S::LANES);
-                if let Some(values) = match whole {
-                    // A short rest is computed at once.
-                    0..=2 if is_cut => None,
-                    0 => None,
-                    1 => Some(falling_sum::<S, 1>(s, rest, y, constants)),
-                    2 => Some(falling_sum::<S, 2>(s, rest, y, constants)),
-                    3 => Some(falling_sum::<S, 3>(s, rest, y, constants)),
-                    4 => Some(falling_sum::<S, 4>(s, rest, y, constants)),
-                    5 => Some(falling_sum::<S, 5>(s, rest, y, constants)),
-                    6 => Some(falling_sum::<S, 6>(s, rest, y, constants)),
-                    _ => Some(falling_sum::<S, 7>(s, rest, y, constants)),
-                } {
-                    sums = add_widened(s, sums, values);
-                    at += whole * S::LANES;
-                }
-                if is_cut {
-                    let rest = row.part(at, lanes - at);
-                    let values = match rest.len.div_ceil(S::LANES) {
-                        1 => sum_of_vectors::<S, 1>(s, falling_vectors(s, rest, y, constants)),
-                        2 => sum_of_vectors::<S, 2>(s, falling_vectors(s, rest, y, constants)),
-                        _ => sum_of_vectors::<S, 3>(s, falling_vectors(s, rest, y, constants)),
-                    };
-                    sums = add_widened(s, sums, values);
-                }
-            }
-            *sum += total(s, sums);
+/// Computes `eˣ⁻ʸ` of a row's values `x`, none of which is above `y`, and the sum of the results as [`falling_exponential_sums`] does.
+/// Values `ahead` of the row's are prefetched meanwhile.
+///
+/// # Safety
+/// As [`Row`] says.
+#[inline(always)]
+pub(crate) unsafe fn falling_exponential_sum<S: Simd>(s: S, row: Row, y: f32, ahead: usize) -> f64 {
+    // SAFETY: the caller's promise.
+    unsafe {
+        // The fastest with 16 registers, and with 32 of twice the lanes.
+        match S::LANES {
+            ..=8 => falling_sum_together::<S, 6>(s, row, y, ahead),
+            _ => falling_sum_together::<S, 8>(s, row, y, ahead),
         }
     }
+}
+
+/// Adds the sums of `TOGETHER` vectors at a time.
+///
+/// # Safety
+/// As [`Row`] says.
+#[inline(always)]
+unsafe fn falling_sum_together<S: Simd, const TOGETHER: usize>(s: S, row: Row, y: f32, ahead: usize) -> f64 {
+    // Hidden from the compiler, which would load some of them to registers ahead of the loop, and others twice in it.
+    let constants = std::hint::black_box(&FALLING);
+    let lanes = row.len;
+    let mut sums = [s.splat_wide(0.0); 2];
+    let mut at = 0;
+    // SAFETY: the caller's promise. Each call gets a row of as many vectors as it takes: `TOGETHER` whole ones, or what is left of
+    // the row, which is divided by their lanes.
+    unsafe {
+        let y = s.splat(y);
+        while at + TOGETHER * S::LANES <= lanes {
+            for line in (0..TOGETHER * S::LANES).step_by(LINE) {
+                s.prefetch(row.from.wrapping_add(at + ahead + line));
+            }
+            let values = falling_sum::<S, TOGETHER>(s, row.part(at, TOGETHER * S::LANES), y, constants);
+            sums = add_widened(s, sums, values);
+            at += TOGETHER * S::LANES;
+        }
+        let (whole, is_cut) = ((lanes - at) / S::LANES, !(lanes - at).is_multiple_of(S::LANES));
+        let rest = row.part(at, whole * S::LANES);
+        if let Some(values) = match whole {
+            // A short rest is computed at once.
+            0..=2 if is_cut => None,
+            0 => None,
+            1 => Some(falling_sum::<S, 1>(s, rest, y, constants)),
+            2 => Some(falling_sum::<S, 2>(s, rest, y, constants)),
+            3 => Some(falling_sum::<S, 3>(s, rest, y, constants)),
+            4 => Some(falling_sum::<S, 4>(s, rest, y, constants)),
+            5 => Some(falling_sum::<S, 5>(s, rest, y, constants)),
+            6 => Some(falling_sum::<S, 6>(s, rest, y, constants)),
+            _ => Some(falling_sum::<S, 7>(s, rest, y, constants)),
+        } {
+            sums = add_widened(s, sums, values);
+            at += whole * S::LANES;
+        }
+        if is_cut {
+            let rest = row.part(at, lanes - at);
+            let values = match rest.len.div_ceil(S::LANES) {
+                1 => sum_of_vectors::<S, 1>(s, falling_vectors(s, rest, y, constants)),
+                2 => sum_of_vectors::<S, 2>(s, falling_vectors(s, rest, y, constants)),
+                _ => sum_of_vectors::<S, 3>(s, falling_vectors(s, rest, y, constants)),
+            };
+            sums = add_widened(s, sums, values);
+        }
+    }
+    total(s, sums)
 }
 
 /// Computes `eˣ⁻ʸ` of a row of `N` vectors, of which the last one may have fewer lanes: zero in others of its result.

@@ -13,5 +13,6 @@ pub mod norm_lines;
 pub mod normalize;
 pub mod pooling;
 pub mod product;
+pub mod softmax;
 pub mod sums;
 pub mod transpose;

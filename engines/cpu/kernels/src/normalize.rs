@@ -108,7 +108,7 @@ const TURN: usize = 4;
 /// # Safety
 /// As [`Row`] says.
 #[inline(always)]
-unsafe fn multiply<S: Simd>(s: S, row: Row, factor: S::V) {
+pub(crate) unsafe fn multiply<S: Simd>(s: S, row: Row, factor: S::V) {
     let Row { from, to, len } = row;
     let mut at = 0;
     // SAFETY: the caller's promise: so many values are left in the row, and each is read before its place is written.

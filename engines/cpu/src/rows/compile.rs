@@ -109,6 +109,57 @@ pub(super) struct Compiled {
     pub(super) kept: usize,
     /// Elements of a row.
     pub(super) chunk: Chunk,
+    /// The softmax that the passes are, if they are one.
+    pub(super) softmax: Option<Softmax>,
+}
+
+/// Passes that compute the softmax of the members of each group, which lie side by side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Softmax {
+    /// Views of the values and of the results.
+    pub(super) from: usize,
+    pub(super) to: usize,
+}
+
+impl Softmax {
+    /// The softmax that these passes are: a fold, a sum of exponentials at the place of the results, and a product with its inverse.
+    fn of(passes: &[Pass]) -> Option<Softmax> {
+        let [greatest, exponentials, quotients] = passes else { return None };
+        let stores_none = passes.iter().all(|pass| pass.stores.is_empty() && pass.keep.is_empty());
+        let ([(Fold::Greatest, Some(At::Memory(from)), most)], [(Fold::Sum, None, sum)], []) =
+            (&greatest.folds[..], &exponentials.folds[..], &quotients.folds[..])
+        else {
+            return None;
+        };
+        let [Move::FallingSum { operands: [x, At::Same(y)], to: At::Output(to), left }] = &exponentials.body[..] else {
+            return None;
+        };
+        let [Move::Carried { left: carried, to: row }] = &exponentials.before[..] else { return None };
+        let [
+            Move::Carried { left: divisor, to: of_divisor },
+            Move::Apply { function, operands: [Some(At::Row(operand)), None, None], to: At::Row(inverse), .. },
+        ] = &quotients.before[..]
+        else {
+            return None;
+        };
+        let is_product = Move::Normalize {
+            x: At::Output(*to),
+            less: None,
+            factor: At::Same(*inverse),
+            divides: false,
+            scale: None,
+            summand: None,
+            to: At::Output(*to),
+        };
+        let is_one = greatest.before.is_empty()
+            && greatest.body.is_empty()
+            && *x == At::Memory(*from)
+            && (carried, row, left) == (most, y, sum)
+            && (divisor, of_divisor) == (sum, operand)
+            && function.mode() == PointwiseMode::Reciprocal
+            && quotients.body == [is_product];
+        (stores_none && is_one).then_some(Softmax { from: *from, to: *to })
+    }
 }
 
 /// Elements of a row: as many lanes of neighboring groups.
@@ -164,7 +215,7 @@ pub(super) fn compile(values: &Values, nest: &Nest) -> Result<Compiled, &'static
     };
     let number: HashMap<usize, usize> = kept.iter().enumerate().map(|(number, value)| (*value, number)).collect();
     let room = if in_place.is_some() { 0 } else { kept.len() };
-    let mut compiled = Compiled { passes: Vec::new(), rows: [0; 2], kept: room, chunk };
+    let mut compiled = Compiled { passes: Vec::new(), rows: [0; 2], kept: room, chunk, softmax: None };
     let mut computed: Vec<bool> = vec![false; kept.len()];
     for pass in &values.passes {
         let is_known =
@@ -222,6 +273,7 @@ pub(super) fn compile(values: &Values, nest: &Nest) -> Result<Compiled, &'static
             stores: stores.iter().map(|(value, view)| (place(*value), *view)).collect(),
         });
     }
+    compiled.softmax = Softmax::of(&compiled.passes).filter(|_| nest.members.iter().product::<usize>() == 1);
     Ok(compiled)
 }
 

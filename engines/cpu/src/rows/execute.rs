@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use hipdnn_cpu_kernels::activation::{Operand, Row, falling_exponential_row, falling_exponential_sums};
 use hipdnn_cpu_kernels::normalize::{Steps, normalize_row};
+use hipdnn_cpu_kernels::softmax::{self, softmax_rows};
 use hipdnn_cpu_kernels::sums::add_squares_from;
 use hipdnn_cpu_simd::scratch::lines;
 use hipdnn_cpu_threads::Pool;
 
 use super::Rows;
-use super::compile::{At, Chunk, MAX_VIEWS, Move, Pass};
+use super::compile::{At, Chunk, MAX_VIEWS, Move, Pass, Softmax};
 use super::nest::{Path, offset};
 use super::values::Turns;
 use crate::nodes::LibraryKernel;
@@ -140,6 +141,10 @@ impl<'a> Block<'a> {
     /// # Safety
     /// As [`LibraryKernel::run`]; nobody else uses the worker's scratch memory or writes elements of these groups.
     unsafe fn run(&self) {
+        if let Some(softmax) = self.rows.compiled.softmax {
+            // SAFETY: the caller's promise.
+            return unsafe { self.softmax(softmax) };
+        }
         let (all, chunk) = (self.rows.nest.lanes, self.rows.compiled.chunk);
         for pass in &self.rows.compiled.passes {
             // SAFETY: the caller's promise for all members of the groups.
@@ -160,6 +165,22 @@ impl<'a> Block<'a> {
                 }
             }
         }
+    }
+
+    /// Computes the groups of a softmax.
+    ///
+    /// # Safety
+    /// As [`Block::run`].
+    unsafe fn softmax(&self, Softmax { from, to }: Softmax) {
+        let (rows, tensors) = (self.rows, self.addresses);
+        let len = rows.nest.lanes;
+        let pitch = [from, to].map(|view| rows.nest.paths[view].inner);
+        let [from, to] = [
+            tensors.inputs[rows.views[from].tensor].cast::<f32>().wrapping_add(self.offsets[from]).cast_mut(),
+            tensors.outputs[rows.views[to].tensor].cast::<f32>().wrapping_add(self.offsets[to]),
+        ];
+        // SAFETY: the members of a group lie side by side in both tensors, and the caller vouches for the groups.
+        unsafe { softmax_rows(rows.isa, softmax::Rows { from, to, len, count: self.groups, pitch }) };
     }
 
     /// Computes a pass for a part of the groups.

@@ -1,6 +1,7 @@
 //! Rows against the kernel compiler's results in `f64`, and against nodes one by one.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use hipdnn_cpu_simd::isa::Isa;
 use hipdnn_cpu_simd::scratch::AlignedBuffer;
@@ -11,7 +12,7 @@ use hipdnn_schemas::{
     DataType, Graph, GraphBuilder, Operation, Pointwise, PointwiseMode, Reduction, ReductionMode, TensorDef, TensorUid,
 };
 
-use super::bind_for;
+use super::{Rows, bind_for};
 use crate::applicability;
 use crate::nodes::LibraryOp;
 use crate::plan::CpuPlan;
@@ -412,6 +413,13 @@ fn softmax_has_masked_elements_and_rows_that_are_no_numbers() {
             let results = run(&graph, &work, &read, 1);
             let bits = |values: &[f64]| values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
             assert_eq!(bits(&results[0].1), bits(&run(&graph, &work, &read, 3)[0].1), "{isa} {rows}×{width}");
+            // Passes over blocks of rows add in the same order, unless they cut a row.
+            let (mut passes, _) = Rows::new(isa, Some(8), &graph, &groups.work.kernels[0]).unwrap();
+            assert!(passes.compiled.softmax.take().is_some(), "{isa} {rows}×{width}");
+            if passes.compiled.chunk.lanes == width as usize {
+                let work = LibraryOp { recipe: Arc::new(Arc::new(passes)), ..work };
+                assert_eq!(bits(&results[0].1), bits(&run(&graph, &work, &read, 1)[0].1), "{isa} {rows}×{width}");
+            }
             for (x, got) in x.chunks(width as usize).zip(results[0].1.chunks(width as usize)) {
                 let most = x.iter().copied().fold(f64::NEG_INFINITY, f64::max);
                 let sum: f64 = x.iter().map(|x| (x - most).exp()).sum();
