@@ -9,7 +9,7 @@
 //! computed once for a group is computed in `f64`, but for exponentials and the like; sums, squares in them and products are
 //! kept in it too, but for the first additions of up to eight vectors of such exponentials, and of four squares of differences.
 //! Members' values that a later pass needs again are kept while they fit the second cache, or where the last pass writes
-//! its results, so that a softmax computes its exponentials once.
+//! its results, so that a softmax computes its exponentials once. Passes that are a softmax and no more are one kernel, row by row.
 //!
 //! The order of every sum follows from the shapes, that of squares of differences also from their range: the same kernel gives the
 //! same bits on any number of threads.
