@@ -7,8 +7,8 @@ pub fn is_amd() -> bool {
     identity().is_amd
 }
 
-/// True if instructions on vectors of sixteen `f32` lanes take two cycles, as on AMD's CPUs of the Zen 4 kind (family 19h with
-/// AVX-512): a half each.
+/// True if instructions on vectors of sixteen `f32` lanes, where there are any, take two cycles, a half each: on AMD's CPUs of the
+/// Zen 4 kind, the ones of family 19h that have AVX-512.
 pub fn halves_wide_vectors() -> bool {
     identity().is_amd && identity().family == 0x19
 }
