@@ -13,14 +13,14 @@ pub fn halves_wide_vectors() -> bool {
     identity().is_amd && identity().family == 0x19
 }
 
-/// What the CPU tells of itself.
+/// Vendor and family of the CPU.
 #[derive(Clone, Copy, Default)]
 struct Identity {
     is_amd: bool,
     family: u32,
 }
 
-/// It is asked once: the instruction leaves a virtual machine.
+/// Identity that `CPUID` gives, read once: the instruction leaves a virtual machine.
 fn identity() -> Identity {
     static IDENTITY: OnceLock<Identity> = OnceLock::new();
     *IDENTITY.get_or_init(read)

@@ -172,15 +172,15 @@ impl<'a> Block<'a> {
     /// # Safety
     /// As [`Block::run`].
     unsafe fn softmax(&self, Softmax { from, to }: Softmax) {
-        let (rows, tensors) = (self.rows, self.addresses);
-        let len = rows.nest.lanes;
-        let pitch = [from, to].map(|view| rows.nest.paths[view].inner);
-        let [from, to] = [
-            tensors.inputs[rows.views[from].tensor].cast::<f32>().wrapping_add(self.offsets[from]).cast_mut(),
-            tensors.outputs[rows.views[to].tensor].cast::<f32>().wrapping_add(self.offsets[to]),
-        ];
+        let nest = &self.rows.nest;
+        let (len, pitch) = (nest.lanes, [from, to].map(|view| nest.paths[view].inner));
+        let base = Base { rows: self.of_members, pitch: self.rows.compiled.chunk.elements() };
+        let part = Part { point: 0, start: 0, lanes: len };
         // SAFETY: the members of a group lie side by side in both tensors, and the caller vouches for the groups.
-        unsafe { softmax_rows(rows.isa, softmax::Rows { from, to, len, count: self.groups, pitch }) };
+        unsafe {
+            let (from, to) = (self.at(At::Memory(from), base, part), self.place(At::Output(to), base, part));
+            softmax_rows(self.rows.isa, softmax::Rows { from, to, len, count: self.groups, pitch });
+        }
     }
 
     /// Computes a pass for a part of the groups.
