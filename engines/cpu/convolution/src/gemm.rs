@@ -470,6 +470,7 @@ impl Kernel for Unit<'_, Gemm> {
                         let is_last = tile + 1 == tiles;
                         let mut column = Column {
                             first: tile == begin,
+                            fetch: matches!(plan.source, Source::InPlace) && !copied && rows == at.tiles.start,
                             narrow: is_last && places - tile * width <= S::LANES,
                             b: b.wrapping_add((tile - panel) * next),
                             step,
@@ -511,6 +512,8 @@ struct Lanes {
 struct Column<'a> {
     /// True for the first tile of a block.
     first: bool,
+    /// True if the places are in the input and no tile of the block has read them.
+    fetch: bool,
     /// True if the places fit one vector.
     narrow: bool,
     /// Address of the places, and stride between channels.
@@ -607,6 +610,7 @@ impl<S: Simd> Job<'_, S> {
                 keep: [0; MAX_VECTORS],
                 row: plan.tile_places(),
                 rows: height.min(kg - first),
+                fetch: false,
                 next: std::ptr::null(),
                 after: None,
             },
@@ -647,6 +651,7 @@ impl<S: Simd> Job<'_, S> {
         let tile = &mut row.tile;
         (tile.b, tile.step) = (column.b, column.step);
         tile.keep = column.lanes.keep;
+        tile.fetch = column.fetch;
         tile.next = if column.first { row.next } else { std::ptr::null() };
         let (from, end) = (column.begin, column.end);
         if plan.direct.is_some() {

@@ -1,7 +1,7 @@
 //! Microkernel of the channels-last algorithms: a tile of places (one input value each, broadcast) by vectors of output
 //! channels.
 
-use super::tile::Step;
+use super::tile::{LINE, Step, UNROLLED};
 use hipdnn_cpu_simd::isa::{Kernel, Simd, first};
 
 /// Maximum number of places of a tile.
@@ -114,19 +114,25 @@ impl<const R: usize, const V: usize> Kernel for Run<'_, R, V> {
                     *place = *rows.add(row);
                 }
                 rows = rows.add(R);
-                for c in 0..tile.channels {
-                    let mut weights = [s.splat(0.0); V];
-                    for (v, weights) in weights.iter_mut().enumerate() {
-                        *weights = s.load(b.add(v * S::LANES));
-                        s.prefetch(b.wrapping_add((AHEAD * V + v) * S::LANES));
+                let mut c = 0;
+                while c + UNROLLED <= tile.channels {
+                    let mut ahead = AHEAD * V * S::LANES;
+                    while ahead < (AHEAD + UNROLLED) * V * S::LANES {
+                        s.prefetch(b.wrapping_add(ahead));
+                        ahead += LINE;
                     }
-                    for (place, sums) in places.iter().zip(&mut sums) {
-                        let value = s.splat(*place.add(c));
-                        for (sum, weights) in sums.iter_mut().zip(weights) {
-                            *sum = s.fma(value, weights, *sum);
-                        }
+                    let mut i = 0;
+                    while i < UNROLLED {
+                        step(s, &places, c + i, b.add(i * V * S::LANES), &mut sums);
+                        i += 1;
                     }
+                    b = b.add(UNROLLED * V * S::LANES);
+                    c += UNROLLED;
+                }
+                while c < tile.channels {
+                    step(s, &places, c, b, &mut sums);
                     b = b.add(V * S::LANES);
+                    c += 1;
                 }
             }
             if !tile.bias.is_null() {
@@ -152,6 +158,33 @@ impl<const R: usize, const V: usize> Kernel for Run<'_, R, V> {
                         s.store_first(tile.keep.saturating_sub(v * S::LANES).min(S::LANES), to, sum);
                     }
                 }
+            }
+        }
+    }
+}
+
+/// Adds the products of term `c` of each place with its weights.
+///
+/// # Safety
+/// The places have the term, and `b` the weights of it.
+#[inline(always)]
+unsafe fn step<S: Simd, const R: usize, const V: usize>(
+    s: S,
+    places: &[*const f32; R],
+    c: usize,
+    b: *const f32,
+    sums: &mut [[S::V; V]; R],
+) {
+    // SAFETY: the caller's duty.
+    unsafe {
+        let mut weights = [s.splat(0.0); V];
+        for (v, weights) in weights.iter_mut().enumerate() {
+            *weights = s.load(b.add(v * S::LANES));
+        }
+        for (place, sums) in places.iter().zip(sums) {
+            let value = s.splat(*place.add(c));
+            for (sum, weights) in sums.iter_mut().zip(weights) {
+                *sum = s.fma(value, weights, *sum);
             }
         }
     }

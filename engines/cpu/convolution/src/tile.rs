@@ -36,7 +36,9 @@ pub(super) struct Tile<'a> {
     pub(super) row: usize,
     /// Number of rows to store.
     pub(super) rows: usize,
-    /// Prefetch address: factors needed after this tile, fetched at a cache line a step; null for none.
+    /// True if the places come from behind the second-level cache, and are asked for ahead.
+    pub(super) fetch: bool,
+    /// Prefetch address: factors needed after this tile, as many as it has; null for none.
     pub(super) next: *const f32,
     /// Epilogue behind bias and clamp, in registers too.
     pub(super) after: Option<After<'a>>,
@@ -149,6 +151,11 @@ pub(super) fn step_cycles((rows, vectors): (usize, usize), unaligned: bool) -> f
     fmas.max(loads).max(4.0) + 0.3
 }
 
+/// Steps of the sum of a round of the loop. Where another thread shares the core, a loop takes as long as its instructions are
+/// decoded: those that count and ask for memory are for several steps.
+pub(super) const UNROLLED: usize = 4;
+/// Values of a cache line.
+pub(super) const LINE: usize = 16;
 /// Prefetch distance for places, in steps of the sum.
 const AHEAD: usize = 8;
 
@@ -169,7 +176,6 @@ impl<const R: usize, const V: usize> Kernel for Run<'_, R, V> {
         let tile = self.0;
         // SAFETY: `enter` passes its caller's duty on.
         unsafe {
-            let ahead = AHEAD * tile.step;
             for row in 0..R {
                 let to = tile.to[0].wrapping_add(row * tile.row);
                 s.prefetch_write(to);
@@ -191,22 +197,67 @@ impl<const R: usize, const V: usize> Kernel for Run<'_, R, V> {
             let mut a = tile.a;
             let mut b = tile.b;
             // Without anything to fetch the first factors are asked for again and again, which costs nothing.
-            let (mut next, line) = if tile.next.is_null() { (a, 0) } else { (tile.next, 16) };
+            let (mut next, line) = if tile.next.is_null() { (a, 0) } else { (tile.next, LINE) };
             if let [0] = tile.taps {
-                for _ in 0..tile.channels {
-                    s.prefetch_far(next);
-                    next = next.wrapping_add(line);
-                    step::<S, R, V, true>(s, a, b, ahead, &mut sums);
+                let mut left = tile.channels;
+                if tile.fetch || line != 0 {
+                    while left >= UNROLLED {
+                        // A step has less than a line of factors.
+                        let mut lines = 0;
+                        while lines < (R * UNROLLED).div_ceil(LINE) {
+                            s.prefetch_far(next.wrapping_add(lines * line));
+                            lines += 1;
+                        }
+                        next = next.wrapping_add(lines * line);
+                        steps::<S, R, V, true>(s, a, tile.a_step, b, tile.step, &mut sums);
+                        a = a.wrapping_add(UNROLLED * tile.a_step);
+                        b = b.wrapping_add(UNROLLED * tile.step);
+                        left -= UNROLLED;
+                    }
+                } else if tile.a_step == R {
+                    while left >= UNROLLED {
+                        steps::<S, R, V, false>(s, a, R, b, tile.step, &mut sums);
+                        a = a.wrapping_add(UNROLLED * R);
+                        b = b.wrapping_add(UNROLLED * tile.step);
+                        left -= UNROLLED;
+                    }
+                } else {
+                    while left >= UNROLLED {
+                        steps::<S, R, V, false>(s, a, tile.a_step, b, tile.step, &mut sums);
+                        a = a.wrapping_add(UNROLLED * tile.a_step);
+                        b = b.wrapping_add(UNROLLED * tile.step);
+                        left -= UNROLLED;
+                    }
+                }
+                while left > 0 {
+                    step(s, a, b, &mut sums);
                     a = a.wrapping_add(tile.a_step);
                     b = b.wrapping_add(tile.step);
+                    left -= 1;
                 }
             } else {
+                let (taps, count) = (tile.taps.as_ptr(), tile.taps.len());
                 for _ in 0..tile.channels {
-                    for tap in tile.taps {
-                        s.prefetch_far(next);
-                        next = next.wrapping_add(line);
-                        step::<S, R, V, false>(s, a, b.add(*tap), 0, &mut sums);
+                    let mut tap = 0;
+                    while tap + UNROLLED <= count {
+                        let mut lines = 0;
+                        while lines < (R * UNROLLED).div_ceil(LINE) {
+                            s.prefetch_far(next.wrapping_add(lines * line));
+                            lines += 1;
+                        }
+                        next = next.wrapping_add(lines * line);
+                        let mut i = 0;
+                        while i < UNROLLED {
+                            step(s, a.wrapping_add(i * tile.a_step), b.add(*taps.add(tap + i)), &mut sums);
+                            i += 1;
+                        }
+                        a = a.wrapping_add(UNROLLED * tile.a_step);
+                        tap += UNROLLED;
+                    }
+                    while tap < count {
+                        step(s, a, b.add(*taps.add(tap)), &mut sums);
                         a = a.wrapping_add(tile.a_step);
+                        tap += 1;
                     }
                     b = b.wrapping_add(tile.step);
                 }
@@ -369,13 +420,39 @@ pub(super) unsafe fn apply<S: Simd, const R: usize, const V: usize>(
     each!(|_row, sum| s.min(high, s.max(low, sum)));
 }
 
+/// Computes [`UNROLLED`] steps of the sum. `FETCH`: asks for the places of as many steps, [`AHEAD`] steps on.
+#[inline(always)]
+unsafe fn steps<S: Simd, const R: usize, const V: usize, const FETCH: bool>(
+    s: S,
+    a: *const f32,
+    a_step: usize,
+    b: *const f32,
+    b_step: usize,
+    sums: &mut [[S::V; V]; R],
+) {
+    let mut i = 0;
+    while i < UNROLLED {
+        let places = b.wrapping_add(i * b_step);
+        if FETCH {
+            // The last line of the tile's; where the places begin inside of a line, the tile before had the first one.
+            let mut end = 0;
+            while end < V * S::LANES {
+                end = (end + LINE).min(V * S::LANES);
+                s.prefetch(places.wrapping_add(AHEAD * b_step + end - 1));
+            }
+        }
+        // SAFETY: the caller's duty.
+        unsafe { step(s, a.wrapping_add(i * a_step), places, sums) };
+        i += 1;
+    }
+}
+
 /// Computes one outer product of a column of `a` and a row of `b`.
 #[inline(always)]
-unsafe fn step<S: Simd, const R: usize, const V: usize, const FETCH: bool>(
+unsafe fn step<S: Simd, const R: usize, const V: usize>(
     s: S,
     a: *const f32,
     b: *const f32,
-    ahead: usize,
     sums: &mut [[S::V; V]; R],
 ) {
     // SAFETY: the caller's duty.
@@ -383,9 +460,6 @@ unsafe fn step<S: Simd, const R: usize, const V: usize, const FETCH: bool>(
         let mut places = [s.splat(0.0); V];
         for v in 0..V {
             places[v] = s.load(b.add(v * S::LANES));
-            if FETCH {
-                s.prefetch(b.wrapping_add(ahead + v * S::LANES));
-            }
         }
         for row in 0..R {
             let factor = s.splat(*a.add(row));

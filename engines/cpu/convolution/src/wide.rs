@@ -257,6 +257,7 @@ impl Kernel for Unit<'_, Wide> {
                         keep: [first(S::LANES); MAX_VECTORS],
                         row: width,
                         rows,
+                        fetch: tile == 0,
                         // The first tiles fetch the next panel, a part of it each.
                         next: if tile < plan.size.1 {
                             weights.wrapping_add(width * depth + tile * depth * 16)

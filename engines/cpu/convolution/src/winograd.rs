@@ -426,6 +426,7 @@ impl Unit<'_, Winograd> {
                     keep: [first(S::LANES); MAX_VECTORS],
                     row: width,
                     rows: count,
+                    fetch: false,
                     // The weights of the next frequency or panel follow.
                     next: if panel == 0 { weights.wrapping_add((frequency + 1) * cg * rows) } else { std::ptr::null() },
                     after: None,

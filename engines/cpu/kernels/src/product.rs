@@ -484,9 +484,9 @@ impl Kernel for Unit<'_> {
                         .filter(|_| then_k < end)
                         .map(|panels| panels.wrapping_add((column + then_j) * product.depth + then_k * width));
                     for (tile, (i, height)) in tiles.each().enumerate() {
-                        let (a, of_row, step) = match left {
-                            Some((a, [_, of_result])) => (a.wrapping_add(i * of_result + k - start), of_result, 1),
-                            None => (a_panels.wrapping_add(i * product.gathered()).cast_const(), 1, height),
+                        let (a, of_row) = match left {
+                            Some((a, [_, of_result])) => (a.wrapping_add(i * of_result + k - start), of_result),
+                            None => (a_panels.wrapping_add(i * product.gathered()).cast_const(), 1),
                         };
                         let mut at = 0;
                         while at < strip {
@@ -506,7 +506,7 @@ impl Kernel for Unit<'_> {
                             };
                             let add = k != start;
                             let job =
-                                Job { depth, a, row: of_row, step, b, pitch, panel, c, to, columns: count, add, next };
+                                Job { depth, a, row: of_row, b, pitch, panel, c, to, columns: count, add, next };
                             tile::function::<S>(height, size, left.is_none())(s, &job);
                             at += count;
                         }

@@ -12,19 +12,21 @@ pub(super) const PANEL: usize = 2;
 /// Number of values of a cache line.
 pub(super) const LINE: usize = scratch::LINE / size_of::<f32>();
 
+/// Steps of the sum of a round of the loop: where another thread shares the core, a loop takes as long as its instructions are decoded.
+const UNROLLED: usize = 4;
+
 /// Most columns of a tile: two panels.
 const MAX_COLUMNS: usize = 2 * PANEL * MAX_LANES;
 
-/// Arguments of a tile: `c[r][n] = Σ a[r·row + k·step] · b[panel of n + k·pitch]`, added to `c` if `add`.
+/// Arguments of a tile: `c[r][n] = Σ a[r·row + k] · b[panel of n + k·pitch]`, added to `c` if `add`; of a packed side the factors of a
+/// place are side by side, `a[r + k·rows]`.
 #[derive(Clone, Copy)]
 pub(super) struct Job {
     /// Number of products of a sum.
     pub(super) depth: usize,
     pub(super) a: *const f32,
-    /// Stride between rows of `a`; that of a packed side is 1 by the function's choice.
+    /// Stride between rows of `a`, unless it is packed.
     pub(super) row: usize,
-    /// Stride between places of the sum in `a`.
-    pub(super) step: usize,
     pub(super) b: *const f32,
     /// Stride between places of the sum in `b`, and from one panel to the next.
     pub(super) pitch: usize,
@@ -99,7 +101,7 @@ pub(super) fn function<S: Simd>(rows: usize, width: Width, packed: bool) -> Tile
 
 /// # Safety
 /// All elements that the job's extents and strides reach can be read, whole panels of `b`, and those of `c`
-/// that it stores be written. If the function is one of packed rows, `row` is 1, else `step` is.
+/// that it stores be written.
 unsafe fn enter<S: Simd, const R: usize, const V: usize, const PACKED: bool>(s: S, job: &Job) {
     s.call(Run::<R, V, PACKED>(job, PhantomData));
 }
@@ -119,29 +121,20 @@ impl<const R: usize, const V: usize, const PACKED: bool> Kernel for Run<'_, R, V
             for (r, row) in rows.iter_mut().enumerate() {
                 *row = job.a.wrapping_add(r * job.row);
             }
-            let (mut a, mut b) = (job.a, job.b);
-            // Without anything to fetch the first values are asked for again and again, which costs nothing.
-            let (mut next, line) = if job.next.is_null() { (b, 0) } else { (job.next, LINE) };
-            for k in 0..job.depth {
-                s.prefetch_far(next);
-                next = next.wrapping_add(line);
-                let mut values = [s.splat(0.0); V];
-                for (v, value) in values.iter_mut().enumerate() {
-                    *value = s.load(b.add(v / PANEL * job.panel + v % PANEL * S::LANES));
+            let mut k = 0;
+            if !job.next.is_null() {
+                while k + UNROLLED <= job.depth {
+                    steps::<S, R, V, PACKED, true>(s, &job, &rows, k, &mut sums);
+                    k += UNROLLED;
                 }
-                for (r, sums) in sums.iter_mut().enumerate() {
-                    // Tiles of vectors of 16 lanes have more rows than there are registers for addresses: one index for all.
-                    let factor = s.splat(match (PACKED, S::LANES) {
-                        (true, _) => *a.add(r),
-                        (false, 16) => *rows[r].add(k),
-                        (false, _) => *a.add(r * job.row),
-                    });
-                    for (sum, value) in sums.iter_mut().zip(values) {
-                        *sum = s.fma(factor, value, *sum);
-                    }
-                }
-                a = a.wrapping_add(job.step);
-                b = b.wrapping_add(job.pitch);
+            }
+            while k + UNROLLED <= job.depth {
+                steps::<S, R, V, PACKED, false>(s, &job, &rows, k, &mut sums);
+                k += UNROLLED;
+            }
+            while k < job.depth {
+                step::<S, R, V, PACKED>(s, &job, &rows, k, &mut sums);
+                k += 1;
             }
             if job.columns >= V * S::LANES {
                 for (r, sums) in sums.iter().enumerate() {
@@ -168,6 +161,72 @@ impl<const R: usize, const V: usize, const PACKED: bool> Kernel for Run<'_, R, V
                     s.store_first(lanes, to, if job.add { s.add(s.load_masked(mask, to), sum) } else { sum });
                 }
                 column += S::LANES;
+            }
+        }
+    }
+}
+
+/// Computes [`UNROLLED`] steps of the sum. `FETCH`: asks for as many lines of what is needed next.
+#[inline(always)]
+unsafe fn steps<S: Simd, const R: usize, const V: usize, const PACKED: bool, const FETCH: bool>(
+    s: S,
+    job: &Job,
+    rows: &[*const f32; R],
+    k: usize,
+    sums: &mut [[S::V; V]; R],
+) {
+    // A loop over a range is not unrolled.
+    let mut i = 0;
+    while i < UNROLLED {
+        if FETCH {
+            s.prefetch_far(job.next.wrapping_add((k + i) * LINE));
+        }
+        // SAFETY: the caller's duty.
+        unsafe { step::<S, R, V, PACKED>(s, job, rows, k + i, sums) };
+        i += 1;
+    }
+}
+
+/// Adds the products of place `k` of the sum.
+#[inline(always)]
+unsafe fn step<S: Simd, const R: usize, const V: usize, const PACKED: bool>(
+    s: S,
+    job: &Job,
+    rows: &[*const f32; R],
+    k: usize,
+    sums: &mut [[S::V; V]; R],
+) {
+    // SAFETY: the caller's duty.
+    unsafe {
+        let value = |v: usize| job.b.add(k * job.pitch + v / PANEL * job.panel + v % PANEL * S::LANES);
+        // Tiles of vectors of 16 lanes have more rows than there are registers for addresses: one index for all.
+        let factor = |r: usize| match (PACKED, S::LANES) {
+            (true, _) => job.a.add(k * R + r),
+            (false, 16) => rows[r].add(k),
+            (false, _) => job.a.add(r * job.row + k),
+        };
+        // What there is fewer of is in registers beside the sums, the other one by one.
+        if V > R {
+            let mut factors = [s.splat(0.0); R];
+            for (r, kept) in factors.iter_mut().enumerate() {
+                *kept = s.splat(*factor(r));
+            }
+            for v in 0..V {
+                let value = s.load(value(v));
+                for (sums, factor) in sums.iter_mut().zip(factors) {
+                    sums[v] = s.fma(factor, value, sums[v]);
+                }
+            }
+            return;
+        }
+        let mut values = [s.splat(0.0); V];
+        for (v, kept) in values.iter_mut().enumerate() {
+            *kept = s.load(value(v));
+        }
+        for (r, sums) in sums.iter_mut().enumerate() {
+            let factor = s.splat(*factor(r));
+            for (sum, value) in sums.iter_mut().zip(values) {
+                *sum = s.fma(factor, value, *sum);
             }
         }
     }
