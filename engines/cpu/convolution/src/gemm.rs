@@ -440,6 +440,11 @@ impl Kernel for Unit<'_, Gemm> {
             let tiles = places.div_ceil(width);
             // Without gaps all tiles but the last are alike.
             let (alike, last) = (job.lanes(places, 0), job.lanes(places, tiles - 1));
+            // Whole tiles up to here are strips: none of them has gaps, nor goes through scratch memory.
+            let strips = match (&plan.source, &plan.direct) {
+                (Source::Flat(_), _) | (_, None) => 0,
+                _ => places / width,
+            };
             let mut between = [alike; BETWEEN];
             let mut begin = 0;
             while begin < tiles {
@@ -466,16 +471,20 @@ impl Kernel for Unit<'_, Gemm> {
                 }
                 for rows in at.tiles.clone() {
                     let mut row = job.row(rows, taps);
-                    for tile in begin..end {
+                    let mut tile = begin;
+                    while tile < end {
                         let is_last = tile + 1 == tiles;
+                        let count = strips.min(end).saturating_sub(tile).max(1);
                         let mut column = Column {
+                            count,
+                            next,
                             first: tile == begin,
                             fetch: matches!(plan.source, Source::InPlace) && !copied && rows == at.tiles.start,
                             narrow: is_last && places - tile * width <= S::LANES,
                             b: b.wrapping_add((tile - panel) * next),
                             step,
                             begin: tile * width,
-                            end: ((tile + 1) * width).min(places),
+                            end: ((tile + count) * width).min(places),
                             lanes: if is_last { &last } else { &alike },
                         };
                         match &plan.source {
@@ -489,6 +498,7 @@ impl Kernel for Unit<'_, Gemm> {
                             _ => {}
                         }
                         job.tile(s, &mut row, &column);
+                        tile += count;
                     }
                 }
                 begin = end;
@@ -508,8 +518,11 @@ struct Lanes {
     keep: [u32; MAX_VECTORS],
 }
 
-/// Column of tiles: the same places, whatever the channels.
+/// Column of tiles, or of strips of tiles: the same places, whatever the channels.
 struct Column<'a> {
+    /// Number of tiles side by side, whole ones if there are several, and stride between their places.
+    count: usize,
+    next: usize,
     /// True for the first tile of a block.
     first: bool,
     /// True if the places are in the input and no tile of the block has read them.
@@ -604,6 +617,8 @@ impl<S: Simd> Job<'_, S> {
                 a: weights,
                 a_step: height,
                 b: std::ptr::null(),
+                count: 1,
+                b_tile: 0,
                 bias: if self.bias.is_null() { self.bias } else { self.bias.wrapping_add(first_row) },
                 clamp: plan.finish.clamp,
                 to: [self.scratch; MAX_VECTORS],
@@ -623,7 +638,10 @@ impl<S: Simd> Job<'_, S> {
         let place = [at.image, channel, at.z, at.row, at.column];
         row.y = self.unit.y.cast::<f32>().wrapping_add(plan.y.offset(place));
         row.tile.row = plan.y.strides[1];
-        if in_tile.is_empty() {
+        if plan.steps.is_empty() && in_tile.summand.is_none() {
+            // Two clamps are one.
+            let within = |bound: f32| bound.max(in_tile.clamp.0).min(in_tile.clamp.1);
+            row.tile.clamp = (within(row.tile.clamp.0), within(row.tile.clamp.1));
             return row;
         }
         let mut after = After {
@@ -649,7 +667,7 @@ impl<S: Simd> Job<'_, S> {
         let (plan, at) = (self.unit.plan, self.at);
         let function = if column.narrow { self.narrow } else { self.function };
         let tile = &mut row.tile;
-        (tile.b, tile.step) = (column.b, column.step);
+        (tile.b, tile.step, tile.count, tile.b_tile) = (column.b, column.step, column.count, column.next);
         tile.keep = column.lanes.keep;
         tile.fetch = column.fetch;
         tile.next = if column.first { row.next } else { std::ptr::null() };

@@ -5,6 +5,8 @@
 use hipdnn_cpu_simd::isa::{Kernel, Simd};
 use std::marker::PhantomData;
 
+/// Bounds that leave all values as they are.
+const NO_CLAMP: (f32, f32) = (f32::NEG_INFINITY, f32::INFINITY);
 /// Maximum number of vectors of a tile.
 pub(super) const MAX_VECTORS: usize = 4;
 /// Maximum number of rows of a tile.
@@ -24,6 +26,10 @@ pub(super) struct Tile<'a> {
     pub(super) a_step: usize,
     /// Address of the first place.
     pub(super) b: *const f32,
+    /// Number of tiles side by side, with the same factors, and stride between them in `b`; in the destination and the summand each
+    /// follows the one before.
+    pub(super) count: usize,
+    pub(super) b_tile: usize,
     /// Bias of each row of the tile, or null for zeros.
     pub(super) bias: *const f32,
     /// Clamp bounds of the biased sums.
@@ -38,9 +44,9 @@ pub(super) struct Tile<'a> {
     pub(super) rows: usize,
     /// True if the places come from behind the second-level cache, and are asked for ahead.
     pub(super) fetch: bool,
-    /// Prefetch address: factors needed after this tile, as many as it has; null for none.
+    /// Prefetch address: factors needed after these tiles, as many as they have; null for none.
     pub(super) next: *const f32,
-    /// Epilogue behind bias and clamp, in registers too.
+    /// Epilogue behind bias and clamp, in registers too: steps, a summand or both.
     pub(super) after: Option<After<'a>>,
 }
 
@@ -173,31 +179,46 @@ impl<const R: usize, const V: usize> Kernel for Run<'_, R, V> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
+        let mut i = 0;
+        while i < self.0.count {
+            // SAFETY: `enter` passes its caller's duty on.
+            unsafe { self.tile(s, i) };
+            i += 1;
+        }
+    }
+}
+
+impl<const R: usize, const V: usize> Run<'_, R, V> {
+    /// Computes tile `i`.
+    #[inline(always)]
+    unsafe fn tile<S: Simd>(&self, s: S, i: usize) {
         let tile = self.0;
-        // SAFETY: `enter` passes its caller's duty on.
+        let shift = i * V * S::LANES;
+        // SAFETY: the caller's duty.
         unsafe {
             for row in 0..R {
-                let to = tile.to[0].wrapping_add(row * tile.row);
-                s.prefetch_write(to);
+                let to = shift + row * tile.row;
+                s.prefetch_write(tile.to[0].wrapping_add(to));
                 if V > 1 {
-                    s.prefetch_write(tile.to[V - 1].wrapping_add(row * tile.row + S::LANES - 1));
+                    s.prefetch_write(tile.to[V - 1].wrapping_add(to + S::LANES - 1));
                 }
             }
             if let Some(after) = &tile.after
                 && !after.summand[0].is_null()
             {
                 for row in 0..R {
-                    s.prefetch(after.summand[0].wrapping_add(row * after.row));
+                    let from = shift + row * after.row;
+                    s.prefetch(after.summand[0].wrapping_add(from));
                     if V > 1 {
-                        s.prefetch(after.summand[V - 1].wrapping_add(row * after.row));
+                        s.prefetch(after.summand[V - 1].wrapping_add(from));
                     }
                 }
             }
             let mut sums = [[s.splat(0.0); V]; R];
             let mut a = tile.a;
-            let mut b = tile.b;
+            let mut b = tile.b.wrapping_add(i * tile.b_tile);
             // Without anything to fetch the first factors are asked for again and again, which costs nothing.
-            let (mut next, line) = if tile.next.is_null() { (a, 0) } else { (tile.next, LINE) };
+            let (mut next, line) = if i > 0 || tile.next.is_null() { (a, 0) } else { (tile.next, LINE) };
             if let [0] = tile.taps {
                 let mut left = tile.channels;
                 if tile.fetch || line != 0 {
@@ -269,7 +290,7 @@ impl<const R: usize, const V: usize> Kernel for Run<'_, R, V> {
             // would leave a loop, and so the sums in memory.
             let steps = tile.after.as_ref().map_or(0, |after| after.steps.len());
             if S::LANES == 8 && whole && tile.rows == R && steps == 0 {
-                store_rows(s, tile, &sums);
+                store_rows(s, tile, shift, &sums);
                 return;
             }
             // An array of their own: where rows are walked that may not be stored, the compiler keeps values in memory, and
@@ -281,13 +302,11 @@ impl<const R: usize, const V: usize> Kernel for Run<'_, R, V> {
                     values[row][v] = s.min(high, s.max(low, s.add(sums[row][v], bias)));
                 }
             }
-            if let Some(after) = &tile.after {
-                finish::<S, R, V>(s, tile, after, whole, &mut values);
-            }
+            finish::<S, R, V>(s, tile, shift, whole, &mut values);
             for (row, values) in values.into_iter().enumerate() {
                 if row < tile.rows {
                     for (v, value) in values.into_iter().enumerate() {
-                        let to = tile.to[v].wrapping_add(row * tile.row);
+                        let to = tile.to[v].wrapping_add(shift + row * tile.row);
                         if whole {
                             s.store(to, value);
                         } else {
@@ -305,38 +324,60 @@ impl<const R: usize, const V: usize> Kernel for Run<'_, R, V> {
 /// # Safety
 /// The tile's rows and lanes can be stored, and those of the summand read.
 #[inline(always)]
-unsafe fn store_rows<S: Simd, const R: usize, const V: usize>(s: S, tile: &Tile<'_>, sums: &[[S::V; V]; R]) {
+unsafe fn store_rows<S: Simd, const R: usize, const V: usize>(
+    s: S,
+    tile: &Tile<'_>,
+    shift: usize,
+    sums: &[[S::V; V]; R],
+) {
+    // SAFETY: the caller's duty.
+    unsafe {
+        match (tile.clamp != NO_CLAMP, tile.after.is_some()) {
+            (false, false) => store_rows_as::<S, R, V, false, false>(s, tile, shift, sums),
+            (true, false) => store_rows_as::<S, R, V, true, false>(s, tile, shift, sums),
+            (false, true) => store_rows_as::<S, R, V, false, true>(s, tile, shift, sums),
+            (true, true) => store_rows_as::<S, R, V, true, true>(s, tile, shift, sums),
+        }
+    }
+}
+
+/// Stores whole sums with bias, clamped if `CLAMP`, then with the epilogue's summand and clamped again if `ADD`.
+///
+/// # Safety
+/// As for [`store_rows`]; there is a summand if `ADD`.
+#[inline(always)]
+unsafe fn store_rows_as<S: Simd, const R: usize, const V: usize, const CLAMP: bool, const ADD: bool>(
+    s: S,
+    tile: &Tile<'_>,
+    shift: usize,
+    sums: &[[S::V; V]; R],
+) {
     static ZEROS: [f32; MAX_ROWS] = [0.0; MAX_ROWS];
     const { assert!(R <= MAX_ROWS) };
     let bias = if tile.bias.is_null() { ZEROS.as_ptr() } else { tile.bias };
+    let last = tile.after.as_ref().map_or(NO_CLAMP, |after| after.clamp);
     let (low, high) = (s.splat(tile.clamp.0), s.splat(tile.clamp.1));
+    let (least, most) = (s.splat(last.0), s.splat(last.1));
     // SAFETY: the caller's duty; there is a bias, or a zero, for each row.
     unsafe {
-        let Some(after) = &tile.after else {
-            for row in 0..R {
-                let bias = s.splat(*bias.add(row));
-                for v in 0..V {
-                    let value = s.min(high, s.max(low, s.add(sums[row][v], bias)));
-                    s.store(tile.to[v].wrapping_add(row * tile.row), value);
-                }
-            }
-            return;
-        };
-        let (least, most) = (s.splat(after.clamp.0), s.splat(after.clamp.1));
         for row in 0..R {
             let bias = s.splat(*bias.add(row));
             for v in 0..V {
-                let mut value = s.min(high, s.max(low, s.add(sums[row][v], bias)));
-                if !after.summand[v].is_null() {
-                    value = s.add(value, s.load(after.summand[v].wrapping_add(row * after.row)));
+                let mut value = s.add(sums[row][v], bias);
+                if CLAMP {
+                    value = s.min(high, s.max(low, value));
                 }
-                s.store(tile.to[v].wrapping_add(row * tile.row), s.min(most, s.max(least, value)));
+                if let (true, Some(after)) = (ADD, &tile.after) {
+                    value = s.add(value, s.load(after.summand[v].wrapping_add(shift + row * after.row)));
+                    value = s.min(most, s.max(least, value));
+                }
+                s.store(tile.to[v].wrapping_add(shift + row * tile.row), value);
             }
         }
     }
 }
 
-/// Applies the epilogue behind a tile's bias and clamp.
+/// Applies the epilogue behind a tile's bias and clamp, if there is one.
 ///
 /// # Safety
 /// The lists have a value for each of the tile's rows; kept lanes of the summand can be read.
@@ -344,11 +385,11 @@ unsafe fn store_rows<S: Simd, const R: usize, const V: usize>(s: S, tile: &Tile<
 unsafe fn finish<S: Simd, const R: usize, const V: usize>(
     s: S,
     tile: &Tile<'_>,
-    after: &After<'_>,
+    shift: usize,
     whole: bool,
     sums: &mut [[S::V; V]; R],
 ) {
-    const NO_CLAMP: (f32, f32) = (f32::NEG_INFINITY, f32::INFINITY);
+    let Some(after) = &tile.after else { return };
     // SAFETY: the caller's duty.
     unsafe {
         if after.summand[0].is_null() {
@@ -360,7 +401,7 @@ unsafe fn finish<S: Simd, const R: usize, const V: usize>(
         for (row, sums) in sums.iter_mut().enumerate() {
             if row < tile.rows {
                 for (v, sum) in sums.iter_mut().enumerate() {
-                    let from = after.summand[v].wrapping_add(row * after.row);
+                    let from = after.summand[v].wrapping_add(shift + row * after.row);
                     let other = if whole { s.load(from) } else { s.load_masked(s.mask(tile.keep[v]), from) };
                     *sum = s.min(high, s.max(low, s.add(*sum, other)));
                 }
@@ -449,12 +490,7 @@ unsafe fn steps<S: Simd, const R: usize, const V: usize, const FETCH: bool>(
 
 /// Computes one outer product of a column of `a` and a row of `b`.
 #[inline(always)]
-unsafe fn step<S: Simd, const R: usize, const V: usize>(
-    s: S,
-    a: *const f32,
-    b: *const f32,
-    sums: &mut [[S::V; V]; R],
-) {
+unsafe fn step<S: Simd, const R: usize, const V: usize>(s: S, a: *const f32, b: *const f32, sums: &mut [[S::V; V]; R]) {
     // SAFETY: the caller's duty.
     unsafe {
         let mut places = [s.splat(0.0); V];

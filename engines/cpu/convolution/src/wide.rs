@@ -251,6 +251,8 @@ impl Kernel for Unit<'_, Wide> {
                         a,
                         a_step,
                         b: weights,
+                        count: 1,
+                        b_tile: 0,
                         bias: std::ptr::null(),
                         clamp: (f32::NEG_INFINITY, f32::INFINITY),
                         to: [to; MAX_VECTORS],

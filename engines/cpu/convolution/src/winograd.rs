@@ -420,6 +420,8 @@ impl Unit<'_, Winograd> {
                     a: weights.wrapping_add(frequency * cg * rows),
                     a_step: rows,
                     b: at.input.wrapping_add(frequency * of_input + panel * cg * width),
+                    count: 1,
+                    b_tile: 0,
                     bias: std::ptr::null(),
                     clamp: (f32::NEG_INFINITY, f32::INFINITY),
                     to: std::array::from_fn(|v| to.wrapping_add(v * S::LANES)),

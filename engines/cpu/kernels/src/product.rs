@@ -505,8 +505,7 @@ impl Kernel for Unit<'_> {
                                 _ => std::ptr::null(),
                             };
                             let add = k != start;
-                            let job =
-                                Job { depth, a, row: of_row, b, pitch, panel, c, to, columns: count, add, next };
+                            let job = Job { depth, a, row: of_row, b, pitch, panel, c, to, columns: count, add, next };
                             tile::function::<S>(height, size, left.is_none())(s, &job);
                             at += count;
                         }
