@@ -619,6 +619,7 @@ impl<S: Simd> Job<'_, S> {
                 b: std::ptr::null(),
                 count: 1,
                 b_tile: 0,
+                to_tile: plan.tile_places(),
                 bias: if self.bias.is_null() { self.bias } else { self.bias.wrapping_add(first_row) },
                 clamp: plan.finish.clamp,
                 to: [self.scratch; MAX_VECTORS],

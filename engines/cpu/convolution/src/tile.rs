@@ -26,10 +26,10 @@ pub(super) struct Tile<'a> {
     pub(super) a_step: usize,
     /// Address of the first place.
     pub(super) b: *const f32,
-    /// Number of tiles side by side, with the same factors, and stride between them in `b`; in the destination and the summand each
-    /// follows the one before.
+    /// Number of tiles with the same factors, and strides between them in `b`, and in the destination and the summand.
     pub(super) count: usize,
     pub(super) b_tile: usize,
+    pub(super) to_tile: usize,
     /// Bias of each row of the tile, or null for zeros.
     pub(super) bias: *const f32,
     /// Clamp bounds of the biased sums.
@@ -193,7 +193,7 @@ impl<const R: usize, const V: usize> Run<'_, R, V> {
     #[inline(always)]
     unsafe fn tile<S: Simd>(&self, s: S, i: usize) {
         let tile = self.0;
-        let shift = i * V * S::LANES;
+        let shift = i * tile.to_tile;
         // SAFETY: the caller's duty.
         unsafe {
             for row in 0..R {
@@ -215,73 +215,17 @@ impl<const R: usize, const V: usize> Run<'_, R, V> {
                 }
             }
             let mut sums = [[s.splat(0.0); V]; R];
-            let mut a = tile.a;
-            let mut b = tile.b.wrapping_add(i * tile.b_tile);
-            // Without anything to fetch the first factors are asked for again and again, which costs nothing.
-            let (mut next, line) = if i > 0 || tile.next.is_null() { (a, 0) } else { (tile.next, LINE) };
-            if let [0] = tile.taps {
-                let mut left = tile.channels;
-                if tile.fetch || line != 0 {
-                    while left >= UNROLLED {
-                        // A step has less than a line of factors.
-                        let mut lines = 0;
-                        while lines < (R * UNROLLED).div_ceil(LINE) {
-                            s.prefetch_far(next.wrapping_add(lines * line));
-                            lines += 1;
-                        }
-                        next = next.wrapping_add(lines * line);
-                        steps::<S, R, V, true>(s, a, tile.a_step, b, tile.step, &mut sums);
-                        a = a.wrapping_add(UNROLLED * tile.a_step);
-                        b = b.wrapping_add(UNROLLED * tile.step);
-                        left -= UNROLLED;
-                    }
-                } else if tile.a_step == R {
-                    while left >= UNROLLED {
-                        steps::<S, R, V, false>(s, a, R, b, tile.step, &mut sums);
-                        a = a.wrapping_add(UNROLLED * R);
-                        b = b.wrapping_add(UNROLLED * tile.step);
-                        left -= UNROLLED;
-                    }
-                } else {
-                    while left >= UNROLLED {
-                        steps::<S, R, V, false>(s, a, tile.a_step, b, tile.step, &mut sums);
-                        a = a.wrapping_add(UNROLLED * tile.a_step);
-                        b = b.wrapping_add(UNROLLED * tile.step);
-                        left -= UNROLLED;
-                    }
-                }
-                while left > 0 {
-                    step(s, a, b, &mut sums);
-                    a = a.wrapping_add(tile.a_step);
-                    b = b.wrapping_add(tile.step);
-                    left -= 1;
+            let b = tile.b.wrapping_add(i * tile.b_tile);
+            let next = if i > 0 { std::ptr::null() } else { tile.next };
+            if tile.taps == [0] {
+                match (tile.fetch, !next.is_null()) {
+                    (false, false) if tile.a_step == R => add::<S, R, V, false, false>(s, tile, R, b, next, &mut sums),
+                    (false, false) => add::<S, R, V, false, false>(s, tile, tile.a_step, b, next, &mut sums),
+                    (false, true) => add::<S, R, V, false, true>(s, tile, tile.a_step, b, next, &mut sums),
+                    (true, _) => add::<S, R, V, true, true>(s, tile, tile.a_step, b, next, &mut sums),
                 }
             } else {
-                let (taps, count) = (tile.taps.as_ptr(), tile.taps.len());
-                for _ in 0..tile.channels {
-                    let mut tap = 0;
-                    while tap + UNROLLED <= count {
-                        let mut lines = 0;
-                        while lines < (R * UNROLLED).div_ceil(LINE) {
-                            s.prefetch_far(next.wrapping_add(lines * line));
-                            lines += 1;
-                        }
-                        next = next.wrapping_add(lines * line);
-                        let mut i = 0;
-                        while i < UNROLLED {
-                            step(s, a.wrapping_add(i * tile.a_step), b.add(*taps.add(tap + i)), &mut sums);
-                            i += 1;
-                        }
-                        a = a.wrapping_add(UNROLLED * tile.a_step);
-                        tap += UNROLLED;
-                    }
-                    while tap < count {
-                        step(s, a, b.add(*taps.add(tap)), &mut sums);
-                        a = a.wrapping_add(tile.a_step);
-                        tap += 1;
-                    }
-                    b = b.wrapping_add(tile.step);
-                }
+                add_taps(s, tile, b, next, &mut sums);
             }
             let (low, high) = (s.splat(tile.clamp.0), s.splat(tile.clamp.1));
             let all = hipdnn_cpu_simd::isa::first(S::LANES);
@@ -461,31 +405,98 @@ pub(super) unsafe fn apply<S: Simd, const R: usize, const V: usize>(
     each!(|_row, sum| s.min(high, s.max(low, sum)));
 }
 
-/// Computes [`UNROLLED`] steps of the sum. `FETCH`: asks for the places of as many steps, [`AHEAD`] steps on.
+/// Adds the products of a single tap. `a_step`: the tile's; `FETCH`: asks for places ahead; `NEXT`: asks for the factors at `next`, or
+/// for the same ones again and again, which costs nothing, if it is null.
 #[inline(always)]
-unsafe fn steps<S: Simd, const R: usize, const V: usize, const FETCH: bool>(
+unsafe fn add<S: Simd, const R: usize, const V: usize, const FETCH: bool, const NEXT: bool>(
     s: S,
-    a: *const f32,
+    tile: &Tile<'_>,
     a_step: usize,
-    b: *const f32,
-    b_step: usize,
+    mut b: *const f32,
+    next: *const f32,
     sums: &mut [[S::V; V]; R],
 ) {
-    let mut i = 0;
-    while i < UNROLLED {
-        let places = b.wrapping_add(i * b_step);
-        if FETCH {
-            // The last line of the tile's; where the places begin inside of a line, the tile before had the first one.
-            let mut end = 0;
-            while end < V * S::LANES {
-                end = (end + LINE).min(V * S::LANES);
-                s.prefetch(places.wrapping_add(AHEAD * b_step + end - 1));
+    let (mut a, mut left) = (tile.a, tile.channels);
+    let (mut next, line) = if next.is_null() { (a, 0) } else { (next, LINE) };
+    // SAFETY: the caller's duty.
+    unsafe {
+        while left >= UNROLLED {
+            if NEXT {
+                next = fetch_factors::<S, R>(s, next, line);
             }
+            let mut i = 0;
+            while i < UNROLLED {
+                let places = b.wrapping_add(i * tile.step);
+                if FETCH {
+                    // Where the places begin inside of a line, the tile before had the first one.
+                    let mut end = 0;
+                    while end < V * S::LANES {
+                        end = (end + LINE).min(V * S::LANES);
+                        s.prefetch(places.wrapping_add(AHEAD * tile.step + end - 1));
+                    }
+                }
+                step(s, a.wrapping_add(i * a_step), places, sums);
+                i += 1;
+            }
+            a = a.wrapping_add(UNROLLED * a_step);
+            b = b.wrapping_add(UNROLLED * tile.step);
+            left -= UNROLLED;
         }
-        // SAFETY: the caller's duty.
-        unsafe { step(s, a.wrapping_add(i * a_step), places, sums) };
+        while left > 0 {
+            step(s, a, b, sums);
+            a = a.wrapping_add(a_step);
+            b = b.wrapping_add(tile.step);
+            left -= 1;
+        }
+    }
+}
+
+/// Adds the products of several taps.
+#[inline(always)]
+unsafe fn add_taps<S: Simd, const R: usize, const V: usize>(
+    s: S,
+    tile: &Tile<'_>,
+    mut b: *const f32,
+    next: *const f32,
+    sums: &mut [[S::V; V]; R],
+) {
+    let mut a = tile.a;
+    let (mut next, line) = if next.is_null() { (a, 0) } else { (next, LINE) };
+    let (taps, count) = (tile.taps.as_ptr(), tile.taps.len());
+    // SAFETY: the caller's duty.
+    unsafe {
+        for _ in 0..tile.channels {
+            let mut tap = 0;
+            while tap + UNROLLED <= count {
+                next = fetch_factors::<S, R>(s, next, line);
+                let mut i = 0;
+                while i < UNROLLED {
+                    step(s, a.wrapping_add(i * tile.a_step), b.add(*taps.add(tap + i)), sums);
+                    i += 1;
+                }
+                a = a.wrapping_add(UNROLLED * tile.a_step);
+                tap += UNROLLED;
+            }
+            while tap < count {
+                step(s, a, b.add(*taps.add(tap)), sums);
+                a = a.wrapping_add(tile.a_step);
+                tap += 1;
+            }
+            b = b.wrapping_add(tile.step);
+        }
+    }
+}
+
+/// Asks for as many factors as [`UNROLLED`] steps have, in lines `line` apart, and returns the address behind them.
+#[inline(always)]
+fn fetch_factors<S: Simd, const R: usize>(s: S, next: *const f32, line: usize) -> *const f32 {
+    let lines = const { (R * UNROLLED).div_ceil(LINE) };
+    let mut i = 0;
+    while i < lines {
+        s.prefetch_far(next.wrapping_add(i * line));
         i += 1;
     }
+    next.wrapping_add(lines * line)
 }
 
 /// Computes one outer product of a column of `a` and a row of `b`.

@@ -253,13 +253,14 @@ impl Kernel for Unit<'_, Wide> {
                         b: weights,
                         count: 1,
                         b_tile: 0,
+                        to_tile: 0,
                         bias: std::ptr::null(),
                         clamp: (f32::NEG_INFINITY, f32::INFINITY),
                         to: [to; MAX_VECTORS],
                         keep: [first(S::LANES); MAX_VECTORS],
                         row: width,
                         rows,
-                        fetch: tile == 0,
+                        fetch: false,
                         // The first tiles fetch the next panel, a part of it each.
                         next: if tile < plan.size.1 {
                             weights.wrapping_add(width * depth + tile * depth * 16)

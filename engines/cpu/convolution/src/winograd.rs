@@ -411,31 +411,30 @@ impl Unit<'_, Winograd> {
         let (rows, panels) = (plan.size.0, at.tiles.div_ceil(width));
         let (of_input, of_product) = (plan.frequency(), plan.product());
         for frequency in 0..FREQUENCIES {
-            for panel in 0..panels {
-                let to = at.product.wrapping_add(frequency * of_product + panel * rows * width);
-                let job = Tile {
-                    channels: cg,
-                    taps: &[0],
-                    step: width,
-                    a: weights.wrapping_add(frequency * cg * rows),
-                    a_step: rows,
-                    b: at.input.wrapping_add(frequency * of_input + panel * cg * width),
-                    count: 1,
-                    b_tile: 0,
-                    bias: std::ptr::null(),
-                    clamp: (f32::NEG_INFINITY, f32::INFINITY),
-                    to: std::array::from_fn(|v| to.wrapping_add(v * S::LANES)),
-                    keep: [first(S::LANES); MAX_VECTORS],
-                    row: width,
-                    rows: count,
-                    fetch: false,
-                    // The weights of the next frequency or panel follow.
-                    next: if panel == 0 { weights.wrapping_add((frequency + 1) * cg * rows) } else { std::ptr::null() },
-                    after: None,
-                };
-                // SAFETY: the weights' panel, V's and the products' places.
-                unsafe { function(s, &job) };
-            }
+            let to = at.product.wrapping_add(frequency * of_product);
+            let job = Tile {
+                channels: cg,
+                taps: &[0],
+                step: width,
+                a: weights.wrapping_add(frequency * cg * rows),
+                a_step: rows,
+                b: at.input.wrapping_add(frequency * of_input),
+                count: panels,
+                b_tile: cg * width,
+                to_tile: rows * width,
+                bias: std::ptr::null(),
+                clamp: (f32::NEG_INFINITY, f32::INFINITY),
+                to: std::array::from_fn(|v| to.wrapping_add(v * S::LANES)),
+                keep: [first(S::LANES); MAX_VECTORS],
+                row: width,
+                rows: count,
+                fetch: false,
+                // The weights of the next frequency or panel follow.
+                next: weights.wrapping_add((frequency + 1) * cg * rows),
+                after: None,
+            };
+            // SAFETY: the weights' panel, V's and the products' places.
+            unsafe { function(s, &job) };
         }
     }
 

@@ -6,6 +6,9 @@ use hipdnn_cpu_simd::isa::{Isa, Kernel, Simd};
 /// Row granularity of blocks whose rows are padded: every instruction set's tile is as high or half as high.
 pub const ROWS: usize = 12;
 
+/// Terms of a round of the loop: where another thread shares the core, a loop takes as long as its instructions are decoded.
+const UNROLLED: usize = 4;
+
 /// Product `c[r][n] = Σ a[r·row + k·step] · b[panel of n + k·pitch]`, added to `c` if `add`.
 #[derive(Clone, Copy, Debug)]
 pub struct Multiply {
@@ -105,30 +108,84 @@ impl Blocks {
     #[inline(always)]
     unsafe fn tile<S: Simd, const R: usize, const V: usize>(&self, s: S, row: usize, column: usize) {
         let m = &self.0;
+        let mut sums = [[s.splat(0.0); V]; R];
         // SAFETY: the caller's promise.
         unsafe {
-            let mut sums = [[s.splat(0.0); V]; R];
-            let mut a = m.a.add(row * m.row);
-            let mut b = m.b.add(column / (2 * S::LANES) * m.panel);
-            for _ in 0..m.depth {
-                let mut values = [s.splat(0.0); V];
-                for (v, value) in values.iter_mut().enumerate() {
-                    *value = s.load(b.add(v * S::LANES));
-                }
-                for (r, sums) in sums.iter_mut().enumerate() {
-                    let factor = s.splat(*a.add(r * m.row));
-                    for (sum, value) in sums.iter_mut().zip(values) {
-                        *sum = s.fma(factor, value, *sum);
-                    }
-                }
-                a = a.wrapping_add(m.step);
-                b = b.wrapping_add(m.pitch);
+            let a = m.a.add(row * m.row);
+            let b = m.b.add(column / (2 * S::LANES) * m.panel);
+            // A stride that the compiler knows is a part of the instructions.
+            match (m.row, m.step) {
+                (1, step) => self.add(s, a, (1, step), b, &mut sums),
+                (row, 1) => self.add(s, a, (row, 1), b, &mut sums),
+                strides => self.add(s, a, strides, b, &mut sums),
             }
             for (r, sums) in sums.into_iter().enumerate() {
                 for (v, sum) in sums.into_iter().enumerate() {
                     let to = m.c.add((row + r) * m.to + column + v * S::LANES);
                     s.store(to, if m.add { s.add(s.load(to), sum) } else { sum });
                 }
+            }
+        }
+    }
+
+    /// Adds all terms; `strides`: those of the left factor, of rows and terms.
+    ///
+    /// # Safety
+    /// `R` rows from `a` and `V` vectors of columns from `b` have the terms.
+    #[inline(always)]
+    unsafe fn add<S: Simd, const R: usize, const V: usize>(
+        &self,
+        s: S,
+        mut a: *const f32,
+        strides: (usize, usize),
+        mut b: *const f32,
+        sums: &mut [[S::V; V]; R],
+    ) {
+        let (pitch, mut left) = (self.0.pitch, self.0.depth);
+        // SAFETY: the caller's promise.
+        unsafe {
+            while left >= UNROLLED {
+                let mut i = 0;
+                while i < UNROLLED {
+                    step(s, a.wrapping_add(i * strides.1), strides.0, b.wrapping_add(i * pitch), sums);
+                    i += 1;
+                }
+                a = a.wrapping_add(UNROLLED * strides.1);
+                b = b.wrapping_add(UNROLLED * pitch);
+                left -= UNROLLED;
+            }
+            while left > 0 {
+                step(s, a, strides.0, b, sums);
+                a = a.wrapping_add(strides.1);
+                b = b.wrapping_add(pitch);
+                left -= 1;
+            }
+        }
+    }
+}
+
+/// Adds the products of a term: a value of each row, `stride` apart, and a vector of columns.
+///
+/// # Safety
+/// Rows and columns have the term.
+#[inline(always)]
+unsafe fn step<S: Simd, const R: usize, const V: usize>(
+    s: S,
+    a: *const f32,
+    stride: usize,
+    b: *const f32,
+    sums: &mut [[S::V; V]; R],
+) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let mut values = [s.splat(0.0); V];
+        for (v, value) in values.iter_mut().enumerate() {
+            *value = s.load(b.add(v * S::LANES));
+        }
+        for (r, sums) in sums.iter_mut().enumerate() {
+            let factor = s.splat(*a.add(r * stride));
+            for (sum, value) in sums.iter_mut().zip(values) {
+                *sum = s.fma(factor, value, *sum);
             }
         }
     }
