@@ -42,7 +42,7 @@ pub(super) struct Tile<'a> {
     pub(super) row: usize,
     /// Number of rows to store.
     pub(super) rows: usize,
-    /// True if the places come from behind the second-level cache, and are asked for ahead.
+    /// True if the places come from behind the second-level cache, and are asked for ahead, in place of the factors at `next`.
     pub(super) fetch: bool,
     /// Prefetch address: factors needed after these tiles, as many as they have; null for none.
     pub(super) next: *const f32,
@@ -222,7 +222,7 @@ impl<const R: usize, const V: usize> Run<'_, R, V> {
                     (false, false) if tile.a_step == R => add::<S, R, V, false, false>(s, tile, R, b, next, &mut sums),
                     (false, false) => add::<S, R, V, false, false>(s, tile, tile.a_step, b, next, &mut sums),
                     (false, true) => add::<S, R, V, false, true>(s, tile, tile.a_step, b, next, &mut sums),
-                    (true, _) => add::<S, R, V, true, true>(s, tile, tile.a_step, b, next, &mut sums),
+                    (true, _) => add::<S, R, V, true, false>(s, tile, tile.a_step, b, next, &mut sums),
                 }
             } else {
                 add_taps(s, tile, b, next, &mut sums);
