@@ -2,6 +2,9 @@
 
 use hipdnn_cpu_simd::isa::{Isa, Kernel, Simd, first};
 
+/// Prefetch distance, in lines.
+const AHEAD: usize = 16;
+
 /// Copies of lines of `f32` values: `to[line·out + i] = from[line·step + i]`.
 #[derive(Clone, Copy)]
 pub(crate) struct Lines {
@@ -38,6 +41,10 @@ impl Kernel for Promised {
         let whole = count / S::LANES * S::LANES;
         let (rest, mask) = (count - whole, s.mask(first(count - whole)));
         for _ in 0..lines {
+            // Lines may be a page apart, where the CPU does not see what comes: lines further on, and what is beside this one, which is
+            // copied next.
+            s.prefetch(from.wrapping_add(AHEAD * step));
+            s.prefetch_far(from.wrapping_add(count));
             // SAFETY: `Lines::run` has been promised the lines; the mask's lanes are values behind the whole vectors.
             unsafe {
                 let mut at = 0;
