@@ -347,7 +347,7 @@ impl Unit<'_, Depthwise> {
             values: self.slot.wrapping_add(plan.list_len()).cast_const(),
             summand: std::ptr::null(),
             summand_place: 0,
-            last_clamp: (f32::NEG_INFINITY, f32::INFINITY),
+            last_clamp: tile::NO_CLAMP,
         };
         if let Some(direct) = &plan.direct {
             if plan.rounded {
@@ -613,7 +613,7 @@ impl<const W: usize, const SW: usize, const P: usize, const WHOLE: bool> Kernel 
                         values: tile.values.wrapping_add(channel),
                         summand: std::ptr::null(),
                         row: 0,
-                        clamp: (f32::NEG_INFINITY, f32::INFINITY),
+                        clamp: tile::NO_CLAMP,
                     };
                     finish(s, S::LANES, &after, &mut sums);
                 }

@@ -6,7 +6,7 @@
 use super::band::{load_lanes, store_lanes};
 use super::naive::read;
 use super::problem::{Element, EpilogueStep, Layout, Problem};
-use super::tile;
+use super::tile::{self, NO_CLAMP};
 use hipdnn_cpu_kernels::activation::Activation;
 use hipdnn_cpu_simd::isa::{Kernel, MAX_LANES, Simd, first};
 
@@ -147,8 +147,6 @@ impl Block {
         Block { channels: std::mem::take(&mut self.channels), ..*self }
     }
 }
-
-const NO_CLAMP: (f32, f32) = (f32::NEG_INFINITY, f32::INFINITY);
 
 impl Epilogue {
     pub(super) fn new(problem: &Problem) -> Epilogue {

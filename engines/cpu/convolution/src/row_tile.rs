@@ -1,8 +1,8 @@
 //! Microkernel of the channels-last algorithms: a tile of places (one input value each, broadcast) by vectors of output
 //! channels.
 
-use super::tile::{LINE, Step, UNROLLED};
-use hipdnn_cpu_simd::isa::{Kernel, Simd, first};
+use super::tile::{LINE, NO_CLAMP, Step};
+use hipdnn_cpu_simd::isa::{Kernel, Simd, UNROLLED, first};
 
 /// Maximum number of places of a tile.
 pub(super) const MAX_ROWS: usize = 14;
@@ -263,7 +263,7 @@ pub(super) unsafe fn finish<S: Simd, const V: usize>(s: S, keep: usize, after: &
 /// Clamps the sums, unless that leaves all as they are.
 #[inline(always)]
 pub(super) fn clamp<S: Simd, const V: usize>(s: S, bounds: (f32, f32), sums: &mut [[S::V; V]]) {
-    if bounds != (f32::NEG_INFINITY, f32::INFINITY) {
+    if bounds != NO_CLAMP {
         let (low, high) = (s.splat(bounds.0), s.splat(bounds.1));
         for v in 0..V {
             for sums in sums.iter_mut() {

@@ -196,7 +196,7 @@ impl Kernel for Unit<'_, Stem> {
                             values: self.slot.wrapping_add(plan.list_len() + channel),
                             summand: std::ptr::null(),
                             row: 0,
-                            clamp: plan.direct.as_ref().map_or((f32::NEG_INFINITY, f32::INFINITY), |tile| tile.clamp),
+                            clamp: plan.direct.as_ref().map_or(tile::NO_CLAMP, |tile| tile.clamp),
                         },
                         to: sums,
                         place: S::LANES,

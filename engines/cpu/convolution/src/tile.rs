@@ -2,11 +2,12 @@
 
 #![expect(clippy::needless_range_loop, reason = "closures of iterators are compiled without the instruction set")]
 
-use hipdnn_cpu_simd::isa::{Kernel, Simd};
+use hipdnn_cpu_simd::isa::{Kernel, Simd, UNROLLED};
+use hipdnn_cpu_simd::scratch;
 use std::marker::PhantomData;
 
 /// Bounds that leave all values as they are.
-const NO_CLAMP: (f32, f32) = (f32::NEG_INFINITY, f32::INFINITY);
+pub(super) const NO_CLAMP: (f32, f32) = (f32::NEG_INFINITY, f32::INFINITY);
 /// Maximum number of vectors of a tile.
 pub(super) const MAX_VECTORS: usize = 4;
 /// Maximum number of rows of a tile.
@@ -157,11 +158,8 @@ pub(super) fn step_cycles((rows, vectors): (usize, usize), unaligned: bool) -> f
     fmas.max(loads).max(4.0) + 0.3
 }
 
-/// Steps of the sum of a round of the loop. Where another thread shares the core, a loop takes as long as its instructions are
-/// decoded: those that count and ask for memory are for several steps.
-pub(super) const UNROLLED: usize = 4;
 /// Values of a cache line.
-pub(super) const LINE: usize = 16;
+pub(super) const LINE: usize = scratch::LINE / size_of::<f32>();
 /// Prefetch distance for places, in steps of the sum.
 const AHEAD: usize = 8;
 
@@ -190,6 +188,9 @@ impl<const R: usize, const V: usize> Kernel for Run<'_, R, V> {
 
 impl<const R: usize, const V: usize> Run<'_, R, V> {
     /// Computes tile `i`.
+    ///
+    /// # Safety
+    /// Of the tile's memory what [`enter`] asks for.
     #[inline(always)]
     unsafe fn tile<S: Simd>(&self, s: S, i: usize) {
         let tile = self.0;
@@ -405,8 +406,10 @@ pub(super) unsafe fn apply<S: Simd, const R: usize, const V: usize>(
     each!(|_row, sum| s.min(high, s.max(low, sum)));
 }
 
-/// Adds the products of a single tap. `a_step`: the tile's; `FETCH`: asks for places ahead; `NEXT`: asks for the factors at `next`, or
-/// for the same ones again and again, which costs nothing, if it is null.
+/// Adds the products of a single tap. `a_step`: the tile's; `FETCH`: asks for places ahead; `NEXT`: asks for the factors at `next`.
+///
+/// # Safety
+/// Factors and places can be read as [`Tile`] says.
 #[inline(always)]
 unsafe fn add<S: Simd, const R: usize, const V: usize, const FETCH: bool, const NEXT: bool>(
     s: S,
@@ -416,13 +419,12 @@ unsafe fn add<S: Simd, const R: usize, const V: usize, const FETCH: bool, const 
     next: *const f32,
     sums: &mut [[S::V; V]; R],
 ) {
-    let (mut a, mut left) = (tile.a, tile.channels);
-    let (mut next, line) = if next.is_null() { (a, 0) } else { (next, LINE) };
+    let (mut a, mut left, mut next) = (tile.a, tile.channels, next);
     // SAFETY: the caller's duty.
     unsafe {
         while left >= UNROLLED {
             if NEXT {
-                next = fetch_factors::<S, R>(s, next, line);
+                next = fetch_factors::<S, R>(s, next, LINE);
             }
             let mut i = 0;
             while i < UNROLLED {
@@ -451,7 +453,10 @@ unsafe fn add<S: Simd, const R: usize, const V: usize, const FETCH: bool, const 
     }
 }
 
-/// Adds the products of several taps.
+/// Adds the products of several taps, and asks for the factors at `next`.
+///
+/// # Safety
+/// Factors and places can be read as [`Tile`] says.
 #[inline(always)]
 unsafe fn add_taps<S: Simd, const R: usize, const V: usize>(
     s: S,
@@ -461,6 +466,7 @@ unsafe fn add_taps<S: Simd, const R: usize, const V: usize>(
     sums: &mut [[S::V; V]; R],
 ) {
     let mut a = tile.a;
+    // Without anything to fetch the first factors are asked for again and again, which costs nothing.
     let (mut next, line) = if next.is_null() { (a, 0) } else { (next, LINE) };
     let (taps, count) = (tile.taps.as_ptr(), tile.taps.len());
     // SAFETY: the caller's duty.

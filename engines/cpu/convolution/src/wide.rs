@@ -255,7 +255,7 @@ impl Kernel for Unit<'_, Wide> {
                         b_tile: 0,
                         to_tile: 0,
                         bias: std::ptr::null(),
-                        clamp: (f32::NEG_INFINITY, f32::INFINITY),
+                        clamp: tile::NO_CLAMP,
                         to: [to; MAX_VECTORS],
                         keep: [first(S::LANES); MAX_VECTORS],
                         row: width,

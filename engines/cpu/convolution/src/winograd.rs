@@ -423,7 +423,7 @@ impl Unit<'_, Winograd> {
                 b_tile: cg * width,
                 to_tile: rows * width,
                 bias: std::ptr::null(),
-                clamp: (f32::NEG_INFINITY, f32::INFINITY),
+                clamp: tile::NO_CLAMP,
                 to: std::array::from_fn(|v| to.wrapping_add(v * S::LANES)),
                 keep: [first(S::LANES); MAX_VECTORS],
                 row: width,

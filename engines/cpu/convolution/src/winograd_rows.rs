@@ -656,7 +656,7 @@ impl Part<'_> {
                     rows: pointers.as_ptr(),
                     b: weights.wrapping_add(frequency * terms * width),
                     bias: std::ptr::null(),
-                    clamp: (f32::NEG_INFINITY, f32::INFINITY),
+                    clamp: tile::NO_CLAMP,
                     to: products.wrapping_add(frequency * of_products + tile * width),
                     row: width,
                     keep: width,

@@ -1,13 +1,10 @@
 //! Attention of blocks that lie in the cache: products, and the softmax between them.
 
 use crate::activation::{FALLING, exp, falling_exp, falling_exps};
-use hipdnn_cpu_simd::isa::{Isa, Kernel, Simd};
+use hipdnn_cpu_simd::isa::{Isa, Kernel, Simd, UNROLLED};
 
 /// Row granularity of blocks whose rows are padded: every instruction set's tile is as high or half as high.
 pub const ROWS: usize = 12;
-
-/// Terms of a round of the loop: where another thread shares the core, a loop takes as long as its instructions are decoded.
-const UNROLLED: usize = 4;
 
 /// Product `c[r][n] = Σ a[r·row + k·step] · b[panel of n + k·pitch]`, added to `c` if `add`.
 #[derive(Clone, Copy, Debug)]

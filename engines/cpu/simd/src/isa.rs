@@ -209,6 +209,10 @@ pub trait Kernel {
     fn run<S: Simd>(self, simd: S) -> Self::Output;
 }
 
+/// Steps of a product's sum in a round of its loop. Where another thread shares the core, a loop takes as long as its instructions
+/// are decoded: those that count, and those that ask for memory, are for several steps.
+pub const UNROLLED: usize = 4;
+
 /// Maximum number of lanes of any set.
 pub const MAX_LANES: usize = 16;
 

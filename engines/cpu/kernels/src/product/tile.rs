@@ -3,7 +3,7 @@
 
 use std::marker::PhantomData;
 
-use hipdnn_cpu_simd::isa::{Kernel, MAX_LANES, Simd, first};
+use hipdnn_cpu_simd::isa::{Kernel, MAX_LANES, Simd, UNROLLED, first};
 use hipdnn_cpu_simd::scratch;
 
 /// Number of vectors of a panel of the right side.
@@ -11,9 +11,6 @@ pub(super) const PANEL: usize = 2;
 
 /// Number of values of a cache line.
 pub(super) const LINE: usize = scratch::LINE / size_of::<f32>();
-
-/// Steps of the sum of a round of the loop: where another thread shares the core, a loop takes as long as its instructions are decoded.
-const UNROLLED: usize = 4;
 
 /// Most columns of a tile: two panels.
 const MAX_COLUMNS: usize = 2 * PANEL * MAX_LANES;
@@ -166,7 +163,10 @@ impl<const R: usize, const V: usize, const PACKED: bool> Kernel for Run<'_, R, V
     }
 }
 
-/// Computes [`UNROLLED`] steps of the sum. `FETCH`: asks for as many lines of what is needed next.
+/// Adds the products of [`UNROLLED`] places of the sum from `k` on. `FETCH`: asks for as many lines of what is needed next.
+///
+/// # Safety
+/// Rows and panels have these places.
 #[inline(always)]
 unsafe fn steps<S: Simd, const R: usize, const V: usize, const PACKED: bool, const FETCH: bool>(
     s: S,
@@ -188,6 +188,9 @@ unsafe fn steps<S: Simd, const R: usize, const V: usize, const PACKED: bool, con
 }
 
 /// Adds the products of place `k` of the sum.
+///
+/// # Safety
+/// Rows and panels have the place.
 #[inline(always)]
 unsafe fn step<S: Simd, const R: usize, const V: usize, const PACKED: bool>(
     s: S,
