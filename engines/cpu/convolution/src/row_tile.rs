@@ -116,13 +116,16 @@ impl<const R: usize, const V: usize> Kernel for Run<'_, R, V> {
                 rows = rows.add(R);
                 let mut c = 0;
                 while c + UNROLLED <= tile.channels {
-                    let mut ahead = AHEAD * V * S::LANES;
-                    while ahead < (AHEAD + UNROLLED) * V * S::LANES {
-                        s.prefetch(b.wrapping_add(ahead));
-                        ahead += LINE;
-                    }
                     let mut i = 0;
                     while i < UNROLLED {
+                        let mut v = 0;
+                        while v < V {
+                            let at = (i * V + v) * S::LANES;
+                            if at % LINE == 0 {
+                                s.prefetch(b.wrapping_add(AHEAD * V * S::LANES + at));
+                            }
+                            v += 1;
+                        }
                         step(s, &places, c + i, b.add(i * V * S::LANES), &mut sums);
                         i += 1;
                     }

@@ -4,7 +4,6 @@
 
 use hipdnn_cpu_simd::isa::{Kernel, Simd, UNROLLED};
 use hipdnn_cpu_simd::scratch;
-use std::marker::PhantomData;
 
 /// Bounds that leave all values as they are.
 pub(super) const NO_CLAMP: (f32, f32) = (f32::NEG_INFINITY, f32::INFINITY);
@@ -12,6 +11,21 @@ pub(super) const NO_CLAMP: (f32, f32) = (f32::NEG_INFINITY, f32::INFINITY);
 pub(super) const MAX_VECTORS: usize = 4;
 /// Maximum number of rows of a tile.
 const MAX_ROWS: usize = 14;
+
+/// Block repeated for each row of a tile, whose number is a constant in it: loops over as many rows the compiler may leave, and with
+/// them the sums in memory.
+macro_rules! rows {
+    (|$row:ident| $count:ident, $body:block) => {{
+        const { assert!($count <= MAX_ROWS && MAX_ROWS == 14) };
+        rows!(@ $row, $count, $body, 0 1 2 3 4 5 6 7 8 9 10 11 12 13);
+    }};
+    (@ $row:ident, $count:ident, $body:block, $($number:literal)+) => {
+        $(if $number < $count {
+            let $row = $number;
+            $body
+        })+
+    };
+}
 
 /// Arguments of a tile: `sum over c, t of a[c][t][row] · b[c·step + tap t + place]`.
 pub(super) struct Tile<'a> {
@@ -167,33 +181,51 @@ const AHEAD: usize = 8;
 /// As in [`Tile`]: `a`, `b` and `bias` can be read where the sums read them, whole vectors at a time, and the kept lanes
 /// written.
 unsafe fn enter<S: Simd, const R: usize, const V: usize>(s: S, tile: &Tile<'_>) {
-    s.call(Run::<R, V>(tile, PhantomData));
+    if S::LANES < 16 {
+        s.call(Strip::<R, V>(tile));
+    } else {
+        // In front of a loop over tiles of many rows the compiler computes their addresses, which takes as long as a short sum.
+        for number in 0..tile.count {
+            s.call(Run::<R, V>(tile, number));
+        }
+    }
 }
 
-struct Run<'a, const R: usize, const V: usize>(&'a Tile<'a>, PhantomData<*const f32>);
+/// All tiles of a strip.
+struct Strip<'a, const R: usize, const V: usize>(&'a Tile<'a>);
+
+impl<const R: usize, const V: usize> Kernel for Strip<'_, R, V> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        for number in 0..self.0.count {
+            Run::<R, V>(self.0, number).run(s);
+        }
+    }
+}
+
+/// Tile of a strip, and its number.
+struct Run<'a, const R: usize, const V: usize>(&'a Tile<'a>, usize);
 
 impl<const R: usize, const V: usize> Kernel for Run<'_, R, V> {
     type Output = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let mut i = 0;
-        while i < self.0.count {
-            // SAFETY: `enter` passes its caller's duty on.
-            unsafe { self.tile(s, i) };
-            i += 1;
-        }
+        // SAFETY: `enter` passes its caller's duty on.
+        unsafe { self.tile(s) };
     }
 }
 
 impl<const R: usize, const V: usize> Run<'_, R, V> {
-    /// Computes tile `i`.
+    /// Computes the tile.
     ///
     /// # Safety
     /// Of the tile's memory what [`enter`] asks for.
     #[inline(always)]
-    unsafe fn tile<S: Simd>(&self, s: S, i: usize) {
-        let tile = self.0;
+    unsafe fn tile<S: Simd>(&self, s: S) {
+        let Run(tile, i) = *self;
         let shift = i * tile.to_tile;
         // SAFETY: the caller's duty.
         unsafe {
@@ -219,52 +251,45 @@ impl<const R: usize, const V: usize> Run<'_, R, V> {
             let b = tile.b.wrapping_add(i * tile.b_tile);
             let next = if i > 0 { std::ptr::null() } else { tile.next };
             if tile.taps == [0] {
-                match (tile.fetch, !next.is_null()) {
-                    (false, false) if tile.a_step == R => add::<S, R, V, false, false>(s, tile, R, b, next, &mut sums),
-                    (false, false) => add::<S, R, V, false, false>(s, tile, tile.a_step, b, next, &mut sums),
-                    (false, true) => add::<S, R, V, false, true>(s, tile, tile.a_step, b, next, &mut sums),
-                    (true, _) => add::<S, R, V, true, false>(s, tile, tile.a_step, b, next, &mut sums),
-                }
+                add(s, tile, b, next, &mut sums);
             } else {
                 add_taps(s, tile, b, next, &mut sums);
             }
-            let (low, high) = (s.splat(tile.clamp.0), s.splat(tile.clamp.1));
             let all = hipdnn_cpu_simd::isa::first(S::LANES);
             let whole = tile.keep[..V].iter().all(|keep| *keep == all);
-            // Sixteen registers are too few for the values of all rows. With thirty-two there are more rows, over which the compiler
-            // would leave a loop, and so the sums in memory.
-            let steps = tile.after.as_ref().map_or(0, |after| after.steps.len());
-            if S::LANES == 8 && whole && tile.rows == R && steps == 0 {
-                store_rows(s, tile, shift, &sums);
+            // Steps are for all rows at once, whose values are more than there are registers.
+            if tile.after.as_ref().is_none_or(|after| after.steps.is_empty()) {
+                store_rows(s, tile, shift, whole, &sums);
                 return;
             }
+            let (low, high) = (s.splat(tile.clamp.0), s.splat(tile.clamp.1));
             // An array of their own: where rows are walked that may not be stored, the compiler keeps values in memory, and
             // would store these sums at every step. And only now: sums that begin with a large bias lose their own digits.
             let mut values = [[s.splat(0.0); V]; R];
-            for row in 0..R {
+            rows!(|row| R, {
                 let bias = s.splat(if tile.bias.is_null() { 0.0 } else { *tile.bias.add(row) });
                 for v in 0..V {
                     values[row][v] = s.min(high, s.max(low, s.add(sums[row][v], bias)));
                 }
-            }
+            });
             finish::<S, R, V>(s, tile, shift, whole, &mut values);
-            for (row, values) in values.into_iter().enumerate() {
+            rows!(|row| R, {
                 if row < tile.rows {
-                    for (v, value) in values.into_iter().enumerate() {
+                    for v in 0..V {
                         let to = tile.to[v].wrapping_add(shift + row * tile.row);
                         if whole {
-                            s.store(to, value);
+                            s.store(to, values[row][v]);
                         } else {
-                            s.store_compressed(tile.keep[v], to, value);
+                            s.store_compressed(tile.keep[v], to, values[row][v]);
                         }
                     }
                 }
-            }
+            });
         }
     }
 }
 
-/// Stores whole sums with bias, clamp and summand, row by row.
+/// Stores the sums with bias, clamp and summand, row by row. `whole`: all lanes are kept.
 ///
 /// # Safety
 /// The tile's rows and lanes can be stored, and those of the summand read.
@@ -273,52 +298,73 @@ unsafe fn store_rows<S: Simd, const R: usize, const V: usize>(
     s: S,
     tile: &Tile<'_>,
     shift: usize,
+    whole: bool,
     sums: &[[S::V; V]; R],
 ) {
     // SAFETY: the caller's duty.
     unsafe {
-        match (tile.clamp != NO_CLAMP, tile.after.is_some()) {
-            (false, false) => store_rows_as::<S, R, V, false, false>(s, tile, shift, sums),
-            (true, false) => store_rows_as::<S, R, V, true, false>(s, tile, shift, sums),
-            (false, true) => store_rows_as::<S, R, V, false, true>(s, tile, shift, sums),
-            (true, true) => store_rows_as::<S, R, V, true, true>(s, tile, shift, sums),
+        match (whole, tile.rows == R, tile.clamp != NO_CLAMP, tile.after.is_some()) {
+            (true, true, false, false) => store_rows_as::<S, R, V, true, true, false, false>(s, tile, shift, sums),
+            (true, true, true, false) => store_rows_as::<S, R, V, true, true, true, false>(s, tile, shift, sums),
+            (true, true, false, true) => store_rows_as::<S, R, V, true, true, false, true>(s, tile, shift, sums),
+            (true, true, true, true) => store_rows_as::<S, R, V, true, true, true, true>(s, tile, shift, sums),
+            (true, false, _, false) => store_rows_as::<S, R, V, true, false, true, false>(s, tile, shift, sums),
+            (true, false, _, true) => store_rows_as::<S, R, V, true, false, true, true>(s, tile, shift, sums),
+            (false, _, _, false) => store_rows_as::<S, R, V, false, false, true, false>(s, tile, shift, sums),
+            (false, _, _, true) => store_rows_as::<S, R, V, false, false, true, true>(s, tile, shift, sums),
         }
     }
 }
 
-/// Stores whole sums with bias, clamped if `CLAMP`, then with the epilogue's summand and clamped again if `ADD`.
+/// Stores the sums with bias, clamped if `CLAMP`, then with the epilogue's summand and clamped again if `ADD`. `WHOLE`: all lanes are
+/// kept; `FULL`: so are all rows.
 ///
 /// # Safety
-/// As for [`store_rows`]; there is a summand if `ADD`.
+/// As for [`store_rows`]; the tile is as the constants say, with a summand if `ADD`.
 #[inline(always)]
-unsafe fn store_rows_as<S: Simd, const R: usize, const V: usize, const CLAMP: bool, const ADD: bool>(
+unsafe fn store_rows_as<
+    S: Simd,
+    const R: usize,
+    const V: usize,
+    const WHOLE: bool,
+    const FULL: bool,
+    const CLAMP: bool,
+    const ADD: bool,
+>(
     s: S,
     tile: &Tile<'_>,
     shift: usize,
     sums: &[[S::V; V]; R],
 ) {
     static ZEROS: [f32; MAX_ROWS] = [0.0; MAX_ROWS];
-    const { assert!(R <= MAX_ROWS) };
     let bias = if tile.bias.is_null() { ZEROS.as_ptr() } else { tile.bias };
     let last = tile.after.as_ref().map_or(NO_CLAMP, |after| after.clamp);
     let (low, high) = (s.splat(tile.clamp.0), s.splat(tile.clamp.1));
     let (least, most) = (s.splat(last.0), s.splat(last.1));
     // SAFETY: the caller's duty; there is a bias, or a zero, for each row.
     unsafe {
-        for row in 0..R {
-            let bias = s.splat(*bias.add(row));
-            for v in 0..V {
-                let mut value = s.add(sums[row][v], bias);
-                if CLAMP {
-                    value = s.min(high, s.max(low, value));
+        rows!(|row| R, {
+            if FULL || row < tile.rows {
+                let bias = s.splat(*bias.add(row));
+                for v in 0..V {
+                    let mut value = s.add(sums[row][v], bias);
+                    if CLAMP {
+                        value = s.min(high, s.max(low, value));
+                    }
+                    if let (true, Some(after)) = (ADD, &tile.after) {
+                        let from = after.summand[v].wrapping_add(shift + row * after.row);
+                        let other = if WHOLE { s.load(from) } else { s.load_masked(s.mask(tile.keep[v]), from) };
+                        value = s.min(most, s.max(least, s.add(value, other)));
+                    }
+                    let to = tile.to[v].wrapping_add(shift + row * tile.row);
+                    if WHOLE {
+                        s.store(to, value);
+                    } else {
+                        s.store_compressed(tile.keep[v], to, value);
+                    }
                 }
-                if let (true, Some(after)) = (ADD, &tile.after) {
-                    value = s.add(value, s.load(after.summand[v].wrapping_add(shift + row * after.row)));
-                    value = s.min(most, s.max(least, value));
-                }
-                s.store(tile.to[v].wrapping_add(shift + row * tile.row), value);
             }
-        }
+        });
     }
 }
 
@@ -343,15 +389,15 @@ unsafe fn finish<S: Simd, const R: usize, const V: usize>(
         }
         apply(s, after.steps, after.values, NO_CLAMP, sums);
         let (low, high) = (s.splat(after.clamp.0), s.splat(after.clamp.1));
-        for (row, sums) in sums.iter_mut().enumerate() {
+        rows!(|row| R, {
             if row < tile.rows {
-                for (v, sum) in sums.iter_mut().enumerate() {
+                for v in 0..V {
                     let from = after.summand[v].wrapping_add(shift + row * after.row);
                     let other = if whole { s.load(from) } else { s.load_masked(s.mask(tile.keep[v]), from) };
-                    *sum = s.min(high, s.max(low, s.add(*sum, other)));
+                    sums[row][v] = s.min(high, s.max(low, s.add(sums[row][v], other)));
                 }
             }
-        }
+        });
     }
 }
 
@@ -370,12 +416,12 @@ pub(super) unsafe fn apply<S: Simd, const R: usize, const V: usize>(
     /// Loop over the accumulators: a value of every vector and its row's number.
     macro_rules! each {
         (|$row:ident, $sum:ident| $value:expr) => {
-            for ($row, sums) in sums.iter_mut().enumerate() {
-                for sum in sums {
-                    let $sum = *sum;
-                    *sum = $value;
+            rows!(|$row| R, {
+                for v in 0..V {
+                    let $sum = sums[$row][v];
+                    sums[$row][v] = $value;
                 }
-            }
+            })
         };
     }
     let (zero, one) = (s.splat(0.0), s.splat(1.0));
@@ -388,66 +434,68 @@ pub(super) unsafe fn apply<S: Simd, const R: usize, const V: usize>(
             Step::Multiply(list) => each!(|row, sum| s.mul(sum, s.splat(unsafe { *values.add(list + row) }))),
             Step::Clamp(low, high) => {
                 let (low, high) = (s.splat(low), s.splat(high));
-                each!(|_row, sum| s.min(high, s.max(low, sum)));
+                each!(|row, sum| s.min(high, s.max(low, sum)));
             }
             Step::HardSigmoid(alpha, beta) => {
                 let (alpha, beta) = (s.splat(alpha), s.splat(beta));
-                each!(|_row, sum| s.min(one, s.max(zero, s.fma(alpha, sum, beta))));
+                each!(|row, sum| s.min(one, s.max(zero, s.fma(alpha, sum, beta))));
             }
             Step::HardSwish(alpha, beta) => {
                 // Minus infinity times zero is no number, and its limit zero.
                 let (alpha, beta, lowest) = (s.splat(alpha), s.splat(beta), s.splat(f32::MIN));
-                each!(|_row, sum| s.mul(s.max(lowest, sum), s.min(one, s.max(zero, s.fma(alpha, sum, beta)))));
+                each!(|row, sum| s.mul(s.max(lowest, sum), s.min(one, s.max(zero, s.fma(alpha, sum, beta)))));
             }
         }
         i += 1;
     }
     let (low, high) = (s.splat(clamp.0), s.splat(clamp.1));
-    each!(|_row, sum| s.min(high, s.max(low, sum)));
+    each!(|row, sum| s.min(high, s.max(low, sum)));
 }
 
-/// Adds the products of a single tap. `a_step`: the tile's; `FETCH`: asks for places ahead; `NEXT`: asks for the factors at `next`.
+/// Adds the products of a single tap, and asks for places ahead or for the factors at `next`.
 ///
 /// # Safety
 /// Factors and places can be read as [`Tile`] says.
 #[inline(always)]
-unsafe fn add<S: Simd, const R: usize, const V: usize, const FETCH: bool, const NEXT: bool>(
+unsafe fn add<S: Simd, const R: usize, const V: usize>(
     s: S,
     tile: &Tile<'_>,
-    a_step: usize,
     mut b: *const f32,
-    next: *const f32,
+    mut next: *const f32,
     sums: &mut [[S::V; V]; R],
 ) {
-    let (mut a, mut left, mut next) = (tile.a, tile.channels, next);
+    let (mut a, mut left) = (tile.a, tile.channels);
+    let (a_step, step_b) = (tile.a_step, tile.step);
     // SAFETY: the caller's duty.
     unsafe {
         while left >= UNROLLED {
-            if NEXT {
-                next = fetch_factors::<S, R>(s, next, LINE);
-            }
-            let mut i = 0;
-            while i < UNROLLED {
-                let places = b.wrapping_add(i * tile.step);
-                if FETCH {
+            if tile.fetch {
+                let mut i = 0;
+                while i < UNROLLED {
                     // Where the places begin inside of a line, the tile before had the first one.
                     let mut end = 0;
                     while end < V * S::LANES {
                         end = (end + LINE).min(V * S::LANES);
-                        s.prefetch(places.wrapping_add(AHEAD * tile.step + end - 1));
+                        s.prefetch(b.wrapping_add((AHEAD + i) * step_b + end - 1));
                     }
+                    i += 1;
                 }
-                step(s, a.wrapping_add(i * a_step), places, sums);
+            } else if !next.is_null() {
+                next = fetch_factors::<S, R>(s, next, LINE);
+            }
+            let mut i = 0;
+            while i < UNROLLED {
+                step(s, a.wrapping_add(i * a_step), b.wrapping_add(i * step_b), sums);
                 i += 1;
             }
             a = a.wrapping_add(UNROLLED * a_step);
-            b = b.wrapping_add(UNROLLED * tile.step);
+            b = b.wrapping_add(UNROLLED * step_b);
             left -= UNROLLED;
         }
         while left > 0 {
             step(s, a, b, sums);
             a = a.wrapping_add(a_step);
-            b = b.wrapping_add(tile.step);
+            b = b.wrapping_add(step_b);
             left -= 1;
         }
     }
@@ -514,11 +562,11 @@ unsafe fn step<S: Simd, const R: usize, const V: usize>(s: S, a: *const f32, b: 
         for v in 0..V {
             places[v] = s.load(b.add(v * S::LANES));
         }
-        for row in 0..R {
+        rows!(|row| R, {
             let factor = s.splat(*a.add(row));
             for v in 0..V {
                 sums[row][v] = s.fma(factor, places[v], sums[row][v]);
             }
-        }
+        });
     }
 }
