@@ -31,6 +31,8 @@ const WEIGHTS_BYTES: usize = 768 << 10;
 const NEAR_PLACES: usize = 96;
 /// Distance, in bytes, at which lines compete for the same [`WAYS`] places of the first-level cache.
 const ALIASED: usize = 4096;
+/// Copied columns of a multiple of so many channels are apart: squares of sixteen of them are transposed.
+const FAR_COLUMNS: usize = 512;
 /// Bytes of a unit's weights that it finds in the second-level cache, where another unit has used them.
 const NEAR_WEIGHTS: f64 = (512 << 10) as f64;
 /// Lines at that distance that stay in the first-level cache beside the weights that pass.
@@ -301,11 +303,19 @@ impl Indirect {
         rows && images
     }
 
+    /// Distance between columns of the copied input: the channels of one, and a line beside them where lines of columns would else
+    /// compete for places of the first-level cache.
+    fn staged_pitch(&self) -> usize {
+        let channels = self.shape.group_in();
+        let far = channels.is_multiple_of(FAR_COLUMNS);
+        channels + if far { tile::LINE } else { 0 }
+    }
+
     /// Number of contiguous terms of a tap, and of taps.
     fn terms(&self) -> (usize, usize) {
         let shape = &self.shape;
         // Columns of the copy are neighbors.
-        match self.staged && shape.dilation[2] == 1 {
+        match self.staged && shape.dilation[2] == 1 && self.staged_pitch() == shape.group_in() {
             true => (shape.kernel[2] * shape.group_in(), shape.kernel[0] * shape.kernel[1]),
             false => (shape.group_in(), shape.taps()),
         }
@@ -326,7 +336,7 @@ impl Indirect {
             return 0;
         }
         let (columns, rows) = self.staged_sizes(places);
-        (self.shape.kernel[0] * rows * columns * self.shape.group_in()).next_multiple_of(16)
+        (self.shape.kernel[0] * rows * columns * self.staged_pitch()).next_multiple_of(16)
     }
 
     /// Values of a per-channel list of a unit.
@@ -530,7 +540,7 @@ impl Unit<'_, Indirect> {
     unsafe fn stage<S: Simd>(&self, s: S, at: &Place) {
         let plan = self.plan;
         let shape = &plan.shape;
-        let (cg, ow) = (shape.group_in(), shape.output[2]);
+        let (cg, pitch, ow) = (shape.group_in(), plan.staged_pitch(), shape.output[2]);
         let (columns, rows) = plan.staged_sizes(at.places.len());
         let strides = plan.x.strides;
         let [depth, height, width] = shape.input;
@@ -543,33 +553,33 @@ impl Unit<'_, Indirect> {
             for t in 0..shape.kernel[0] {
                 let z = inside(at.z * shape.stride[0] + t * shape.dilation[0], shape.pad_before[0], depth);
                 for row in 0..rows {
-                    let to = at.staged.wrapping_add((t * rows + row) * columns * cg);
+                    let to = at.staged.wrapping_add((t * rows + row) * columns * pitch);
                     let (Some(z), Some(line)) = (z, inside(first_row + row, shape.pad_before[1], height)) else {
-                        zero(s, to, columns * cg);
+                        zero(s, to, columns * pitch);
                         continue;
                     };
-                    zero(s, to, left * cg);
-                    zero(s, to.wrapping_add((left + count) * cg), (columns - left - count) * cg);
-                    let to = to.wrapping_add(left * cg);
+                    zero(s, to, left * pitch);
+                    zero(s, to.wrapping_add((left + count) * pitch), (columns - left - count) * pitch);
+                    let to = to.wrapping_add(left * pitch);
                     let from = at.image * strides[0] + at.group * cg * strides[1] + z * strides[2] + line * strides[3];
-                    if cg == 1 || strides[1] == 1 && strides[4] == cg {
+                    if cg == 1 || strides[1] == 1 && strides[4] == cg && pitch == cg {
                         copy(s, plan.x.element, self.x, from, if cg == 1 { strides[4] } else { 1 }, to, count * cg);
                     } else if strides[1] == 1 {
                         for column in 0..count {
                             let from = from + column * strides[4];
-                            copy(s, plan.x.element, self.x, from, 1, to.wrapping_add(column * cg), cg);
+                            copy(s, plan.x.element, self.x, from, 1, to.wrapping_add(column * pitch), cg);
                         }
                     } else if cg == 3 && strides[4] == 1 {
                         interleave(s, plan.x.element, self.x, [0, 1, 2].map(|c| from + c * strides[1]), count, to);
                     } else if strides[4] == 1 {
-                        turn(s, &plan.x, self.x, from, 1, [cg, count], to);
+                        turn(s, &plan.x, self.x, from, 1, [cg, count], to, pitch);
                     } else {
                         for c in 0..cg {
                             let from = from + c * strides[1];
                             let mut column = 0;
                             while column < count {
                                 let from = from + column * strides[4];
-                                *to.add(column * cg + c) = super::naive::read(plan.x.element, self.x, from);
+                                *to.add(column * pitch + c) = super::naive::read(plan.x.element, self.x, from);
                                 column += 1;
                             }
                         }
@@ -587,15 +597,15 @@ impl Unit<'_, Indirect> {
         let shape = &plan.shape;
         let ow = shape.output[2];
         let (_, taps) = plan.terms();
-        let cg = shape.group_in();
+        let (cg, pitch) = (shape.group_in(), plan.staged_pitch());
         let [kt, kr, ks] = shape.kernel;
         // Strides of planes, rows and columns, and the address of the window of the plane's first place.
         let (strides, from, across) = if plan.staged {
             let (columns, rows) = plan.staged_sizes(at.places.len());
             let first_row = at.places.start / ow * shape.stride[1];
-            let from = at.staged.cast_const().wrapping_sub(first_row * columns * cg);
+            let from = at.staged.cast_const().wrapping_sub(first_row * columns * pitch);
             // In the copy a kernel row is one tap, unless its columns are apart.
-            ([rows * columns * cg, columns * cg, cg], from, taps / (kt * kr))
+            ([rows * columns * pitch, columns * pitch, pitch], from, taps / (kt * kr))
         } else {
             let [image, channel, plane, line, column] = plan.x.strides;
             let x = self.x.cast::<f32>().wrapping_add(at.image * image + at.group * cg * channel);
@@ -826,10 +836,10 @@ impl Unit<'_, Indirect> {
 }
 
 /// Writes rows of `count` values, `step` elements apart, of each of `channels` channels, the first from element `from` of `x` on,
-/// value by value: the first of each, the second of each, and so on.
+/// value by value: the first of each, `pitch` behind it the second of each, and so on.
 ///
 /// # Safety
-/// The rows can be read, and `channels * count` values written.
+/// The rows can be read, and `channels` values be written at each of `count` times the pitch.
 #[inline(always)]
 pub(super) unsafe fn turn<S: Simd>(
     s: S,
@@ -839,6 +849,7 @@ pub(super) unsafe fn turn<S: Simd>(
     step: usize,
     [channels, count]: [usize; 2],
     to: *mut f32,
+    pitch: usize,
 ) {
     for channel in (0..channels).step_by(S::LANES) {
         let rows = (channels - channel).min(S::LANES);
@@ -856,7 +867,7 @@ pub(super) unsafe fn turn<S: Simd>(
                 let square = s.transpose(square);
                 for i in 0..S::LANES {
                     if i < columns {
-                        s.store_first(rows, to.wrapping_add((column + i) * channels + channel), square[i]);
+                        s.store_first(rows, to.wrapping_add((column + i) * pitch + channel), square[i]);
                     }
                 }
             }

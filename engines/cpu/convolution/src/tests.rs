@@ -616,6 +616,7 @@ fn shapes() -> Vec<Shape> {
         shape((1, 1, 4, 6), [1, 5, 6], ONE, ONE, [0, 2, 1], even, ONE),
         // places of channels-last images at distances at which they compete for lines of caches
         shape((1, 1, 1024, 18), [1, 3, 5], ONE, ONE, NO, even, ONE),
+        shape((1, 1, 512, 17), [1, 3, 4], [1, 3, 3], [1, 2, 2], [0, 1, 1], even, ONE),
         // 3×3, square and not, asymmetric padding, strides 1 to 4
         shape((1, 1, 5, 7), [1, 14, 14], [1, 3, 3], ONE, [0, 1, 1], even, ONE),
         shape((2, 1, 16, 30), [1, 9, 21], [1, 3, 3], ONE, [0, 1, 1], even, ONE),
