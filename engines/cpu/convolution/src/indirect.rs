@@ -31,6 +31,8 @@ const WEIGHTS_BYTES: usize = 768 << 10;
 const NEAR_PLACES: usize = 96;
 /// Distance, in bytes, at which lines compete for the same [`WAYS`] places of the first-level cache.
 const ALIASED: usize = 4096;
+/// Places of which all channels are turned before the next ones are: four lines or five of each channel's plane.
+const TURNED: usize = 64;
 /// Copied columns of a multiple of so many channels are apart: squares of sixteen of them are transposed.
 const FAR_COLUMNS: usize = 512;
 /// Bytes of a unit's weights that it finds in the second-level cache, where another unit has used them.
@@ -548,8 +550,21 @@ impl Unit<'_, Indirect> {
         let pad = shape.pad_before[2];
         let left = pad.min(columns);
         let count = width.min(columns - left);
+        let unpadded = columns == width && left == 0 && shape.pad_before[1] == 0 && first_row + rows <= height;
+        let gapless = strides[3] == width && strides[4] == 1;
         // SAFETY: the slot has room for so many rows; rows and columns are the input's.
         unsafe {
+            if shape.taps() == 1 && unpadded && gapless && cg > 3 && shape.pad_before[0] == 0 {
+                // All rows are one.
+                let z = at.z * shape.stride[0];
+                let from = at.image * strides[0] + at.group * cg * strides[1] + z * strides[2] + first_row * strides[3];
+                for column in (0..rows * columns).step_by(TURNED) {
+                    let count = (rows * columns - column).min(TURNED);
+                    let to = at.staged.wrapping_add(column * pitch);
+                    turn(s, &plan.x, self.x, from + column, 1, [cg, count], to, pitch);
+                }
+                return;
+            }
             for t in 0..shape.kernel[0] {
                 let z = inside(at.z * shape.stride[0] + t * shape.dilation[0], shape.pad_before[0], depth);
                 for row in 0..rows {
