@@ -141,7 +141,9 @@ impl Blocks {
         let (pitch, mut left) = (self.0.pitch, self.0.depth);
         // SAFETY: the caller's promise.
         unsafe {
-            while left >= UNROLLED {
+            // Of as many rows as vectors of sixteen lanes have the compiler loads the values of all steps of a round at once, which are
+            // more than there are registers.
+            while S::LANES < 16 && left >= UNROLLED {
                 let mut i = 0;
                 while i < UNROLLED {
                     step(s, a.wrapping_add(i * strides.1), strides.0, b.wrapping_add(i * pitch), sums);

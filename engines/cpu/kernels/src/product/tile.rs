@@ -120,14 +120,14 @@ impl<const R: usize, const V: usize, const PACKED: bool> Kernel for Run<'_, R, V
             }
             let mut k = 0;
             if !job.next.is_null() {
-                while k + UNROLLED <= job.depth {
+                while k + unrolled::<S, PACKED>() <= job.depth {
                     steps::<S, R, V, PACKED, true>(s, &job, &rows, k, &mut sums);
-                    k += UNROLLED;
+                    k += unrolled::<S, PACKED>();
                 }
             }
-            while k + UNROLLED <= job.depth {
+            while k + unrolled::<S, PACKED>() <= job.depth {
                 steps::<S, R, V, PACKED, false>(s, &job, &rows, k, &mut sums);
-                k += UNROLLED;
+                k += unrolled::<S, PACKED>();
             }
             while k < job.depth {
                 step::<S, R, V, PACKED>(s, &job, &rows, k, &mut sums);
@@ -163,7 +163,14 @@ impl<const R: usize, const V: usize, const PACKED: bool> Kernel for Run<'_, R, V
     }
 }
 
-/// Adds the products of [`UNROLLED`] places of the sum from `k` on. `FETCH`: asks for as many lines of what is needed next.
+/// Places of the sum in a round of the loop. Of rows as they lie the compiler loads the values of all places of a round at once, which
+/// for as many rows as vectors of sixteen lanes have are more than there are registers.
+#[inline(always)]
+const fn unrolled<S: Simd, const PACKED: bool>() -> usize {
+    if S::LANES == 16 && !PACKED { 1 } else { UNROLLED }
+}
+
+/// Adds the products of a round's places of the sum from `k` on. `FETCH`: asks for as many lines of what is needed next.
 ///
 /// # Safety
 /// Rows and panels have these places.
@@ -177,7 +184,7 @@ unsafe fn steps<S: Simd, const R: usize, const V: usize, const PACKED: bool, con
 ) {
     // A loop over a range is not unrolled.
     let mut i = 0;
-    while i < UNROLLED {
+    while i < unrolled::<S, PACKED>() {
         if FETCH {
             s.prefetch_far(job.next.wrapping_add((k + i) * LINE));
         }
