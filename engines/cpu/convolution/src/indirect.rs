@@ -561,7 +561,7 @@ impl Unit<'_, Indirect> {
                 for column in (0..rows * columns).step_by(TURNED) {
                     let count = (rows * columns - column).min(TURNED);
                     let to = at.staged.wrapping_add(column * pitch);
-                    turn(s, &plan.x, self.x, from + column, 1, [cg, count], to, pitch);
+                    turn(s, &plan.x, self.x, from + column, 1, [cg, count], (to, pitch));
                 }
                 return;
             }
@@ -587,7 +587,7 @@ impl Unit<'_, Indirect> {
                     } else if cg == 3 && strides[4] == 1 {
                         interleave(s, plan.x.element, self.x, [0, 1, 2].map(|c| from + c * strides[1]), count, to);
                     } else if strides[4] == 1 {
-                        turn(s, &plan.x, self.x, from, 1, [cg, count], to, pitch);
+                        turn(s, &plan.x, self.x, from, 1, [cg, count], (to, pitch));
                     } else {
                         for c in 0..cg {
                             let from = from + c * strides[1];
@@ -863,8 +863,7 @@ pub(super) unsafe fn turn<S: Simd>(
     from: usize,
     step: usize,
     [channels, count]: [usize; 2],
-    to: *mut f32,
-    pitch: usize,
+    (to, pitch): (*mut f32, usize),
 ) {
     for channel in (0..channels).step_by(S::LANES) {
         let rows = (channels - channel).min(S::LANES);

@@ -121,7 +121,7 @@ impl<const R: usize, const V: usize> Kernel for Run<'_, R, V> {
                         let mut v = 0;
                         while v < V {
                             let at = (i * V + v) * S::LANES;
-                            if at % LINE == 0 {
+                            if at.is_multiple_of(LINE) {
                                 s.prefetch(b.wrapping_add(AHEAD * V * S::LANES + at));
                             }
                             v += 1;

@@ -406,7 +406,7 @@ impl Copy<'_> {
                         if cg == 3 && step == 1 {
                             interleave(s, element, x, [0, 1, 2].map(|c| from + c * strides[1]), columns, buffer);
                         } else {
-                            turn(s, &image.x, x, from, step, [cg, columns], buffer, cg);
+                            turn(s, &image.x, x, from, step, [cg, columns], (buffer, cg));
                         }
                         let to = begin.add(image.value(first + column, 0));
                         split_row::<S, T, HOW>(

@@ -544,7 +544,7 @@ impl Part<'_> {
                 zero(s, to, before * cg);
                 match cg {
                     3 => interleave(s, plan.x.element, self.x, [0, 1, 2].map(|c| from + c * of_channel), real, inner),
-                    _ => turn(s, &plan.x, self.x, from, 1, [cg, real], inner, cg),
+                    _ => turn(s, &plan.x, self.x, from, 1, [cg, real], (inner, cg)),
                 }
                 zero(s, behind, (columns - before - real) * cg);
             }
