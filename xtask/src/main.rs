@@ -24,6 +24,7 @@ mod process;
 mod python;
 mod python_module;
 mod rocm_interop;
+mod spills;
 mod summary;
 mod supply;
 mod support;
@@ -92,6 +93,8 @@ enum Command {
     GpuCheck(gpu_check::Options),
     /// Compiles kernels for several architectures and rewrites the tables of what their machine code is made of and allows
     Isa(isa::Options),
+    /// Counts the CPU engine's loops of outer products that keep vectors on the stack
+    Spills,
     /// Runs C++ programs that call the libraries as hipDNN's own backend and frontend do
     Interop(interop::Options),
     /// Runs our plugin in ROCm's hipDNN and hipDNN's samples on both backends; writes a report
@@ -136,6 +139,7 @@ fn main() -> ExitCode {
         Command::CudaGpu(action) => cuda_gpu::run(&action),
         Command::GpuCheck(options) => gpu_check::run(&options),
         Command::Isa(options) => isa::run(&options),
+        Command::Spills => spills::run(),
         Command::Interop(options) => interop::run(&options),
         Command::RocmInterop(options) => rocm_interop::run(&options),
         Command::Fuzz(options) => fuzz::run(&options),

@@ -18,7 +18,7 @@ use crate::python::Environment;
 use crate::summary::{Outcome, Summary};
 use crate::{
     Result, architecture, book, claims, codegen, conformance, dist, emulated_gpu, examples, fuzz, install, installed,
-    interop, isa, process, python_module, supply, support, wheel, workspace,
+    interop, isa, process, python_module, spills, supply, support, wheel, workspace,
 };
 
 /// The ONNX Runtime releases that are tested: the oldest supported, one between, the newest.
@@ -52,7 +52,7 @@ type Run = fn(&Distribution, &Choice, &mut Summary) -> Result<()>;
 
 /// The suites that are no scripts, in the order in which they run. The first ones are alone on the machine: they use all of its
 /// cores, or make what others read.
-const OTHER_SUITES: [(&str, Run); 20] = [
+const OTHER_SUITES: [(&str, Run); 21] = [
     ("architecture", |_, _, summary| {
         let check = architecture::run(&architecture::Options { check: true, lines: false });
         summary.record("architecture --check", Outcome::of(check));
@@ -81,6 +81,7 @@ const OTHER_SUITES: [(&str, Run); 20] = [
     ("python-module", |built, _, summary| python_module::run_suite(&built.prefix, summary)),
     ("book", |_, _, summary| book::test(summary)),
     ("isa", |_, _, summary| isa::test(summary)),
+    ("spills", |_, _, summary| spills::test(summary)),
     ("interop-device", |_, _, summary| interop::test_on_emulated_gpu(summary)),
     ("installed", |built, _, summary| installed::test(&built.prefix, summary)),
     ("wheel", |built, _, summary| wheel::test(&built.wheel, summary)),

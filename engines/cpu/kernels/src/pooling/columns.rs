@@ -123,9 +123,9 @@ impl<F: Fold> Kernel for Folded<'_, F> {
         rows.each(
             #[inline(always)]
             |lanes, group| {
-                // A vector of results or more, whose windows are inside of the image.
+                // Windows inside of the image.
                 let is_small = shape == (2, 2) && windows.window[..2] == [1, 2];
-                let is_whole = is_small && lanes.inside == lanes.columns && lanes.count >= S::LANES;
+                let is_whole = is_small && lanes.inside == lanes.columns;
                 let in_registers = |rows: &Rows| is_whole && rows.window.counts[..2] == [1, 2] && rows.step == 1;
                 for (rows, columns) in group.iter().zip(&mut columns) {
                     if in_registers(rows) {
@@ -147,12 +147,17 @@ impl<F: Fold> Kernel for Folded<'_, F> {
                         fold.factors(windows, &rows.window, [rows.depth, rows.height, lanes.first], lanes.count);
                     let (from, count, to) = (Reduced(columns.as_ptr()), lanes.count, (rows.to, rows.step));
                     // SAFETY: the results are the output's, in a row of this unit; where columns are reduced in registers, all of them are
-                    // inside of the image, a vector or more.
+                    // inside of the image, and of fewer than a vector of results no others are read.
                     unsafe {
                         match shape {
                             (2, 2) if in_registers(rows) => {
                                 let from = OfTwoRows { first: rows.window.first, stride: rows.window.strides[1] };
-                                slide::<S, F, _, 2, 2>(s, &fold, factors, from, count, to);
+                                if count < S::LANES {
+                                    let from = Few { rows: from, len: lanes.columns.len() };
+                                    slide::<S, F, _, 2, 2>(s, &fold, factors, from, count, to);
+                                } else {
+                                    slide::<S, F, _, 2, 2>(s, &fold, factors, from, count, to);
+                                }
                             }
                             (2, 2) => slide::<S, F, _, 2, 2>(s, &fold, factors, from, count, to),
                             (3, 1) => slide::<S, F, _, 3, 1>(s, &fold, factors, from, count, to),
@@ -276,10 +281,27 @@ impl Columns for OfTwoRows {
     }
 }
 
+/// The first columns of two rows, fewer than those of a vector of windows.
+#[derive(Clone, Copy)]
+struct Few {
+    rows: OfTwoRows,
+    len: usize,
+}
+
+impl Columns for Few {
+    #[inline(always)]
+    unsafe fn at<S: Simd, F: Fold>(self, s: S, fold: &F, column: usize) -> S::V {
+        let mask = s.mask(first_lanes(self.len.saturating_sub(column).min(S::LANES)));
+        let row = self.rows.first.wrapping_add(column);
+        // SAFETY: the mask's lanes are columns of both rows.
+        unsafe { fold.join(s, s.load_masked(mask, row), s.load_masked(mask, row.wrapping_add(self.rows.stride))) }
+    }
+}
+
 /// Reduces `W` neighboring columns, from every `STRIDE`th on: one or two.
 ///
 /// # Safety
-/// The columns of the windows exist, and if the results are fewer than a vector's lanes, as many as those of so many; so do factors, and a
+/// The columns of the windows exist, and if the results are fewer than a vector's lanes, as many as those of so many, or they are [`Few`]; so do factors, and a
 /// vector behind them, where the fold has any. The results can be written, `step` apart, which nobody else uses.
 #[inline(always)]
 unsafe fn slide<S: Simd, F: Fold, C: Columns, const W: usize, const STRIDE: usize>(
