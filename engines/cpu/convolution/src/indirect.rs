@@ -554,9 +554,13 @@ impl Unit<'_, Indirect> {
         let gapless = strides[3] == width && strides[4] == 1;
         // SAFETY: the slot has room for so many rows; rows and columns are the input's.
         unsafe {
-            if shape.taps() == 1 && unpadded && gapless && cg > 3 && shape.pad_before[0] == 0 {
+            if shape.taps() == 1
+                && unpadded
+                && gapless
+                && cg > 3
+                && let Some(z) = inside(at.z * shape.stride[0], shape.pad_before[0], depth)
+            {
                 // All rows are one.
-                let z = at.z * shape.stride[0];
                 let from = at.image * strides[0] + at.group * cg * strides[1] + z * strides[2] + first_row * strides[3];
                 for column in (0..rows * columns).step_by(TURNED) {
                     let count = (rows * columns - column).min(TURNED);

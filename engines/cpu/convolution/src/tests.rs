@@ -667,6 +667,9 @@ fn shapes() -> Vec<Shape> {
         shape((1, 1, 3, 4), [5, 6, 7], [3, 3, 3], ONE, ONE, even, ONE),
         shape((2, 1, 2, 5), [7, 5, 6], [3, 2, 3], [2, 1, 2], [1, 0, 1], even, [1, 2, 1]),
         shape((1, 2, 4, 4), [4, 4, 20], [2, 2, 2], [2, 2, 2], NO, even, ONE),
+        // planes of padding alone
+        shape((1, 1, 12, 20), [3, 4, 5], ONE, ONE, [1, 0, 0], even, ONE),
+        shape((1, 1, 12, 20), [3, 4, 5], ONE, ONE, NO, [1, 0, 0], ONE),
         // long rows
         shape((1, 1, 3, 5), [1, 1, 900], [1, 1, 5], [1, 1, 2], [0, 0, 2], even, ONE),
         shape((1, 1, 70, 4), [1, 1, 6000], ONE, ONE, NO, even, ONE),
