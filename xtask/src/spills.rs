@@ -21,7 +21,7 @@ const MOST_VECTORS: usize = 4;
 /// Fewest multiply-adds of a loop that counts.
 const FEWEST_SUMS: usize = 8;
 
-/// What a loop consists of.
+/// Instruction counts of a loop.
 #[derive(Debug, PartialEq)]
 struct Loop {
     address: u64,
@@ -76,8 +76,8 @@ fn check() -> Result<()> {
     let text = String::from_utf8_lossy(&output.stdout);
     let mut problems = Vec::new();
     for (set, most) in SETS {
-        let products: Vec<Loop> = functions(&text, set).iter().flat_map(|function| innermost(function)).collect();
-        let products: Vec<Loop> = products.into_iter().filter(Loop::is_outer_product).collect();
+        let loops = functions(&text, set).into_iter().flat_map(|function| innermost(&function));
+        let products: Vec<Loop> = loops.filter(Loop::is_outer_product).collect();
         let spilling: Vec<&Loop> = products.iter().filter(|product| product.spills > 0).collect();
         println!("{set}: {} of {} outer products spill", spilling.len(), products.len());
         for product in &spilling {
@@ -120,7 +120,7 @@ fn instruction(line: &str) -> Option<Instruction<'_>> {
     Some(Instruction { address, mnemonic, operands: operands.trim() })
 }
 
-/// The loops of a function that have no loop inside: what lies between a jump back and where it goes.
+/// Innermost loops of a function: what lies between a jump back and where it goes.
 fn innermost(function: &[Instruction<'_>]) -> Vec<Loop> {
     let places: HashMap<u64, usize> = function.iter().enumerate().map(|(i, one)| (one.address, i)).collect();
     let back = |(end, one): (usize, &Instruction<'_>)| {

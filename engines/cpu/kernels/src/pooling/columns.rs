@@ -301,8 +301,9 @@ impl Columns for Few {
 /// Reduces `W` neighboring columns, from every `STRIDE`th on: one or two.
 ///
 /// # Safety
-/// The columns of the windows exist, and if the results are fewer than a vector's lanes, as many as those of so many, or they are [`Few`]; so do factors, and a
-/// vector behind them, where the fold has any. The results can be written, `step` apart, which nobody else uses.
+/// The columns of the windows exist, and if the results are fewer than a vector's lanes, as many as those of so many, unless they are
+/// [`Few`]; so do factors, and a vector behind them, where the fold has any. The results can be written, `step` apart, which nobody
+/// else uses.
 #[inline(always)]
 unsafe fn slide<S: Simd, F: Fold, C: Columns, const W: usize, const STRIDE: usize>(
     s: S,
