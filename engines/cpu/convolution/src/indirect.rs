@@ -20,7 +20,7 @@ use super::rounding::{self, Places};
 use super::row_tile::{self, MAX_ROWS, RowAfter, RowTile, RowTileFn};
 use super::tile;
 use super::units::{InUnits, Unit};
-use hipdnn_cpu_simd::isa::{Isa, Kernel, MAX_LANES, Simd};
+use hipdnn_cpu_simd::isa::{Isa, Kernel, MAX_LANES, Simd, first};
 
 /// Bytes of input that stay in the second-level cache while panels of weights pass.
 const INPUT_BYTES: usize = 512 << 10;
@@ -33,6 +33,8 @@ const NEAR_PLACES: usize = 96;
 const ALIASED: usize = 4096;
 /// Places of which all channels are turned before the next ones are: four lines or five of each channel's plane.
 const TURNED: usize = 64;
+/// Estimated cycles of a value that is turned.
+const TURNED_VALUE: f64 = 0.4;
 /// Copied columns of a multiple of so many channels are apart: squares of sixteen of them are transposed.
 const FAR_COLUMNS: usize = 512;
 /// Bytes of a unit's weights that it finds in the second-level cache, where another unit has used them.
@@ -206,7 +208,7 @@ impl Indirect {
             let input = (places * shape.group_in() * 4) as f64;
             let gather = match staged {
                 true if shape.group_in() < 8 => input / 4.0 * 1.5,
-                true => plan.staged_len(places) as f64,
+                true => TURNED_VALUE * plan.staged_len(places) as f64,
                 false => places as f64 * shape.taps() as f64,
             };
             let output = match (&plan.direct, plan.planar) {
@@ -869,8 +871,16 @@ pub(super) unsafe fn turn<S: Simd>(
     [channels, count]: [usize; 2],
     (to, pitch): (*mut f32, usize),
 ) {
+    let (of_row, plain) = (layout.strides[1], layout.element == Element::F32 && step == 1);
     for channel in (0..channels).step_by(S::LANES) {
         let rows = (channels - channel).min(S::LANES);
+        if plain && rows == S::LANES {
+            let next = (channels - channel - rows).min(S::LANES);
+            let from = x.cast::<f32>().wrapping_add(from + channel * of_row);
+            // SAFETY: the caller's duty.
+            unsafe { turn_vectors(s, from, of_row, next, count, (to.wrapping_add(channel), pitch)) };
+            continue;
+        }
         for column in (0..count).step_by(S::LANES) {
             let columns = (count - column).min(S::LANES);
             let mut square = [s.splat(0.0); MAX_LANES];
@@ -878,7 +888,7 @@ pub(super) unsafe fn turn<S: Simd>(
             unsafe {
                 for i in 0..S::LANES {
                     if i < rows {
-                        let from = from + (channel + i) * layout.strides[1] + column * step;
+                        let from = from + (channel + i) * of_row + column * step;
                         square[i] = load_apart(s, layout.element, x, from, step, columns);
                     }
                 }
@@ -890,6 +900,54 @@ pub(super) unsafe fn turn<S: Simd>(
                 }
             }
         }
+    }
+}
+
+/// Variant of [`turn`] for as many rows of `f32` values as a vector has lanes, `of_row` apart; the first `next` of as many rows behind
+/// them are asked for.
+///
+/// # Safety
+/// The rows can be read, and so many values be written at each of `count` times the pitch.
+#[inline(always)]
+unsafe fn turn_vectors<S: Simd>(
+    s: S,
+    from: *const f32,
+    of_row: usize,
+    next: usize,
+    count: usize,
+    (to, pitch): (*mut f32, usize),
+) {
+    let mut column = 0;
+    while column < count {
+        let columns = (count - column).min(S::LANES);
+        let mask = s.mask(first(columns));
+        // A row after the other: the compiler would keep the addresses of all of them in memory.
+        let (mut row, mut ahead) = (from.wrapping_add(column), from.wrapping_add(S::LANES * of_row + column));
+        let mut square = [s.splat(0.0); MAX_LANES];
+        let mut i = 0;
+        // SAFETY: lanes end with the rows' values.
+        unsafe {
+            while i < S::LANES {
+                square[i] = s.load_masked(mask, row);
+                row = row.wrapping_add(of_row);
+                i += 1;
+            }
+            for _ in 0..next {
+                s.prefetch(ahead);
+                ahead = ahead.wrapping_add(of_row);
+            }
+            let square = s.transpose(square);
+            let mut to = to.wrapping_add(column * pitch);
+            let mut i = 0;
+            while i < S::LANES {
+                if i < columns {
+                    s.store(to, square[i]);
+                }
+                to = to.wrapping_add(pitch);
+                i += 1;
+            }
+        }
+        column += S::LANES;
     }
 }
 

@@ -110,7 +110,7 @@ impl Source {
 
     /// Values of a panel of them.
     fn frequency_panel_len(&self, tiling: &Tiling, width: usize) -> usize {
-        width * self.sizes[1] * tiling.phases() * tiling.frequencies()
+        width * self.sizes[1] * tiling.products()
     }
 }
 
@@ -138,21 +138,22 @@ impl Packer<'_> {
         self.each_panel(width, len, &|isa, panel| isa.run(Terms(panel, order)));
     }
 
-    /// Packs panels of `width` output channels of a group: for each frequency, and each input channel of each phase, the transformed
-    /// weights of the panel's channels side by side, zero where there is none.
+    /// Packs panels of `width` output channels of a group: for each frequency, and each input channel of each phase that has products
+    /// of it, the transformed weights of the panel's channels side by side, zero where there is none.
     ///
     /// # Safety
     /// The tensor, whose kernels the tiling serves, can be read; the destination takes [`Source::frequencies_len`] values.
     pub(super) unsafe fn frequencies(&self, tiling: &Tiling, width: usize) {
-        let (len, stride) = (self.source.frequency_panel_len(tiling, width), tiling.stride);
-        self.each_panel(width, len, &|isa, panel| match (tiling.side(), tiling.taps) {
-            (4, 3) => isa.run(Frequencies::<4, 3> { panel, stride }),
-            (6, 3) => isa.run(Frequencies::<6, 3> { panel, stride }),
-            (6, 4) => isa.run(Frequencies::<6, 4> { panel, stride }),
-            (6, 5) => isa.run(Frequencies::<6, 5> { panel, stride }),
-            (8, 4) => isa.run(Frequencies::<8, 4> { panel, stride }),
-            (8, 5) => isa.run(Frequencies::<8, 5> { panel, stride }),
-            (8, 7) => isa.run(Frequencies::<8, 7> { panel, stride }),
+        let len = self.source.frequency_panel_len(tiling, width);
+        self.each_panel(width, len, &|isa, panel| match (tiling.side(), tiling.taps()) {
+            (4, 3) => isa.run(Frequencies::<4, 3> { panel, tiling }),
+            (6, 2) => isa.run(Frequencies::<6, 2> { panel, tiling }),
+            (6, 3) => isa.run(Frequencies::<6, 3> { panel, tiling }),
+            (6, 4) => isa.run(Frequencies::<6, 4> { panel, tiling }),
+            (6, 5) => isa.run(Frequencies::<6, 5> { panel, tiling }),
+            (8, 4) => isa.run(Frequencies::<8, 4> { panel, tiling }),
+            (8, 5) => isa.run(Frequencies::<8, 5> { panel, tiling }),
+            (8, 7) => isa.run(Frequencies::<8, 7> { panel, tiling }),
             _ => unreachable!("tilings are chosen among those that there are"),
         });
     }

@@ -336,6 +336,7 @@ fn check(case: &Case, ways: &[Way<'_>], seed: u64) -> BTreeSet<&'static str> {
     }
     let (small, large) = (winograd!(2, 4, B4), winograd!(4, 6, B6));
     let (three_of_four, five_of_four) = (winograd!(3, 6, B6), winograd!(5, 8, B8));
+    let five_of_two = winograd!(5, 6, B6);
     let (two_of_five, four_of_five, two_of_seven) = (winograd!(2, 6, B6), winograd!(4, 8, B8), winograd!(2, 8, B8));
     let mut names = BTreeSet::new();
     for (way, plan) in ways.iter().flat_map(|way| {
@@ -374,6 +375,7 @@ fn check(case: &Case, ways: &[Way<'_>], seed: u64) -> BTreeSet<&'static str> {
         // SAFETY: the tensors are as the problem says, and nobody else has them.
         unsafe { plan.run(way.pool, &args) };
         let bounds = match plan.algorithm() {
+            "winograd F(5×5, 2×2)" => &*five_of_two,
             "winograd F(2×2, 3×3)" => &*small,
             "winograd" | "winograd F(4×4, 3×3)" => &*large,
             "winograd F(3×3, 4×4)" => &*three_of_four,
@@ -727,6 +729,7 @@ fn every_kind_of_shape() {
         "winograd F(3×3, 4×4)",
         "winograd F(4×4, 3×3)",
         "winograd F(4×4, 5×5)",
+        "winograd F(5×5, 2×2)",
         "winograd F(5×5, 4×4)",
     ];
     assert_eq!(Vec::from_iter(names), all);
@@ -975,7 +978,11 @@ fn winograd_of_planes() {
     }
     // Kernels of more taps, and strides: whole phases and those that end with taps that there are not.
     let kernels = [
-        (4, 1, &["winograd F(3×3, 4×4)", "winograd F(5×5, 4×4)"][..]),
+        (3, 2, &["winograd F(5×5, 2×2)"][..]),
+        (4, 2, &["winograd F(5×5, 2×2)"]),
+        (5, 3, &["winograd F(5×5, 2×2)"]),
+        (5, 4, &["winograd F(5×5, 2×2)"]),
+        (4, 1, &["winograd F(3×3, 4×4)", "winograd F(5×5, 4×4)"]),
         (5, 1, &["winograd F(2×2, 5×5)", "winograd F(4×4, 5×5)"]),
         (7, 1, &["winograd F(2×2, 7×7)"]),
         (5, 2, &["winograd F(2×2, 3×3)", "winograd F(4×4, 3×3)"]),
@@ -1241,7 +1248,8 @@ fn depthwise_is_chosen_by_size() {
         (512, 7, 5, 1, PLANES, PLANES),
         (960, 7, 3, 1, PLANES, PLANES),
         (128, 28, 3, 2, ROWS, ROWS),
-        (384, 14, 7, 1, ROWS, PLANES),
+        (768, 7, 7, 1, PLANES, PLANES),
+        (64, 64, 7, 1, ROWS, ROWS),
         (96, 56, 7, 1, ROWS, ROWS),
         (32, 112, 3, 1, ROWS, ROWS),
         (16, 480, 3, 1, ROWS, ROWS),

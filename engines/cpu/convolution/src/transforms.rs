@@ -8,7 +8,8 @@
 //!
 //! With a stride of S the sum is that of S² convolutions without one: each phase of the taps, every S-th row and column of them, meets
 //! the same phase of the input. Phases count as further input channels, with kernels of R = ⌈K / S⌉ taps an axis, zero behind the K
-//! there are.
+//! there are. The point ∞ picks the last of R taps, so that phases without it have no products of that point: F(M×M, 2×2) of 3×3 taps
+//! with a stride of 2 takes (2M + 1)² products a channel, the plain sum 9M².
 
 #![expect(clippy::needless_range_loop, reason = "closures of iterators are compiled without the instruction set")]
 
@@ -20,39 +21,44 @@ use hipdnn_cpu_simd::isa::Simd;
 pub(super) struct Tiling {
     /// Outputs of a tile, per axis.
     pub(super) outputs: usize,
-    /// Taps of a phase, per axis.
-    pub(super) taps: usize,
+    /// Taps, per axis.
+    pub(super) kernel: usize,
     /// Stride, which is the number of phases per axis.
     pub(super) stride: usize,
 }
 
 impl Tiling {
     /// F(4×4, 3×3).
-    pub(super) const LARGE: Tiling = Tiling { outputs: 4, taps: 3, stride: 1 };
+    pub(super) const LARGE: Tiling = Tiling { outputs: 4, kernel: 3, stride: 1 };
 
-    /// Tilings that serve a shape: square kernels without dilation, of three taps or more for each phase.
+    /// Tilings that serve a shape: square kernels without dilation, of two taps or more for each phase.
     pub(super) fn of(shape: &Shape) -> impl Iterator<Item = Tiling> + use<> {
         let (kernel, stride) = (shape.kernel[1], shape.stride[1]);
-        let taps = kernel.div_ceil(stride);
         let served = kernel == shape.kernel[2]
             && stride == shape.stride[2]
             && shape.dilation[1..] == [1, 1]
             && (shape.kernel[0], shape.stride[0], shape.input[0], shape.output[0]) == (1, 1, 1, 1)
             && shape.pad_before[0] == 0
             && stride <= MAX_STRIDE;
-        let outputs: &[usize] = match taps {
+        let outputs: &[usize] = match kernel.div_ceil(stride) {
+            2 if stride > 1 => &[5],
             3 => &[2, 4],
             4 => &[3, 5],
             5 => &[2, 4],
             7 => &[2],
             _ => &[],
         };
-        outputs.iter().filter(move |_| served).map(move |outputs| Tiling { outputs: *outputs, taps, stride })
+        outputs.iter().filter(move |_| served).map(move |outputs| Tiling { outputs: *outputs, kernel, stride })
+    }
+
+    /// Taps of a phase, per axis.
+    pub(super) fn taps(&self) -> usize {
+        self.kernel.div_ceil(self.stride)
     }
 
     /// Inputs of a tile of a phase, per axis.
     pub(super) fn side(&self) -> usize {
-        self.outputs + self.taps - 1
+        self.outputs + self.taps() - 1
     }
 
     /// Number of frequencies.
@@ -64,10 +70,37 @@ impl Tiling {
     pub(super) fn phases(&self) -> usize {
         self.stride * self.stride
     }
+
+    /// Number of phases per axis, the first ones, that have products of a point, given by its row or column of frequencies.
+    #[inline(always)]
+    pub(super) fn phases_of(&self, point: usize) -> usize {
+        if point + 1 == self.side() { self.last_phases() } else { self.stride }
+    }
+
+    /// Number of phases per axis that have the last tap, and so products of the point ∞.
+    fn last_phases(&self) -> usize {
+        self.kernel - self.stride * (self.taps() - 1)
+    }
+
+    /// Number of a tile's products for each input channel: of all phases of all frequencies.
+    pub(super) fn products(&self) -> usize {
+        self.products_of_row() * self.products_of_row()
+    }
+
+    /// Number of products of a row of frequencies and of phases.
+    fn products_of_row(&self) -> usize {
+        (self.side() - 1) * self.stride + self.last_phases()
+    }
+
+    /// Number of these products of the frequencies before the one at a row and a column of them.
+    #[inline(always)]
+    pub(super) fn products_before(&self, row: usize, column: usize) -> usize {
+        row * self.stride * self.products_of_row() + column * self.stride * self.phases_of(row)
+    }
 }
 
 /// Largest stride that is served.
-const MAX_STRIDE: usize = 4;
+pub(super) const MAX_STRIDE: usize = 4;
 
 /// Kernel transform `G` for N×N inputs and R taps.
 pub(super) const fn kernel_transform<const N: usize, const R: usize>() -> [[f64; R]; N] {

@@ -13,7 +13,7 @@ use super::epilogue::{self, Epilogue, InTile};
 use super::indirect::{interleave, turn};
 use super::problem::{Element, Layout, Problem, Shape};
 use super::row_tile::{self, RowAfter, RowTile};
-use super::transforms::{Tiling, load_products, store_frequencies, transform_input, transform_output};
+use super::transforms::{MAX_STRIDE, Tiling, load_products, store_frequencies, transform_input, transform_output};
 use super::{Args, Send2, rounding, tile};
 use hipdnn_cpu_simd::isa::{Isa, Kernel, MAX_LANES, Simd, first};
 use hipdnn_cpu_simd::machine;
@@ -21,12 +21,12 @@ use hipdnn_cpu_threads::Pool;
 
 /// Bytes of transformed input of a block, for each worker.
 const INPUT_BYTES: usize = 1 << 20;
-/// Factor of the estimate for inputs of planes.
-const PLANES: f64 = 1.1;
+/// Factor of the estimate for inputs of planes, for CPUs of eight and of sixteen lanes.
+const PLANES: [f64; 2] = [1.1, 1.0];
 /// Bytes of an image's input and output beyond which planes come from memory, and another factor for these, for CPUs of eight and of
 /// sixteen lanes.
 const LARGE_IMAGE: f64 = 8e6;
-const LARGE: [f64; 2] = [1.1, 1.3];
+const LARGE: [f64; 2] = [1.1, 1.0];
 /// Bytes of transposed input of a unit.
 const STAGED_BYTES: usize = 256 << 10;
 /// Bytes of transformed weights that stay in the second-level cache.
@@ -43,7 +43,7 @@ const FROM_BEHIND_MESH: f64 = 5.0;
 const SMALL: f64 = 0.4;
 /// The same for tiles of 8×8 inputs, for CPUs of eight and of sixteen lanes, which few channels fill less, and where the latter take two
 /// cycles, as those of the products do.
-const SQUARES: [f64; 3] = [2.0, 3.0, 1.5];
+const SQUARES: [f64; 3] = [2.0, 1.9, 1.5];
 /// Estimated cycles of the output transform of M×M outputs of 6×6 products, in those of 4×4: at least so many, and more for each M.
 const OUTPUTS: (f64, f64) = (0.4, 0.15);
 /// Maximum number of tiles of a unit.
@@ -103,7 +103,7 @@ impl WinogradRows {
         let (down, across) = (shape.output[1].div_ceil(outputs), shape.output[2].div_ceil(outputs));
         let (cg, kg) = (shape.group_in(), shape.group_out());
         let terms = tiling.phases() * cg;
-        let all_weights = size_of::<f32>() * frequencies * shape.groups * terms * kg;
+        let all_weights = size_of::<f32>() * tiling.products() * shape.groups * cg * kg;
         let (near, behind) = match machine::is_amd() {
             true => (FROM_DIE, FROM_MEMORY[lanes / 16]),
             false => (FROM_MESH, FROM_BEHIND_MESH),
@@ -113,8 +113,8 @@ impl WinogradRows {
         let bytes = |channels: usize, sizes: [usize; 3]| (size_of::<f32>() * channels * sizes[1] * sizes[2]) as f64;
         let image = bytes(shape.in_channels, shape.input) + bytes(shape.out_channels, shape.output);
         let far = match planes[0] {
-            true if image > LARGE_IMAGE => PLANES * LARGE[lanes / 16],
-            true => PLANES,
+            true if image > LARGE_IMAGE => PLANES[lanes / 16] * LARGE[lanes / 16],
+            true => PLANES[lanes / 16],
             false => 1.0,
         };
         let finish = Epilogue::new(problem);
@@ -126,7 +126,7 @@ impl WinogradRows {
         // a phase.
         let columns_bytes = size_of::<f32>() * tiling.side() * terms;
         let near = match planes[0] {
-            true => ((STAGED_BYTES / columns_bytes).saturating_sub(tiling.taps - 1) / outputs).max(1),
+            true => ((STAGED_BYTES / columns_bytes).saturating_sub(tiling.taps() - 1) / outputs).max(1),
             false => block,
         };
         let mut plan = WinogradRows {
@@ -172,11 +172,11 @@ impl WinogradRows {
                     let chunks = panels.div_ceil(chunk);
                     let rest = tiles - (tiles - 1) / rows * rows;
                     let whole = ((tiles - 1) / rows) as f64 * tile::step_cycles((rows, vectors), false);
-                    let sum = terms as f64 * (whole + tile::step_cycles((rest, vectors), false));
+                    let sum = (tiling.products() * cg) as f64 * (whole + tile::step_cycles((rest, vectors), false));
                     let call = tiles.div_ceil(rows) as f64 * (40.0 + (rows * vectors) as f64 * 1.5);
-                    let products = (frequencies * chunk) as f64 * (sum + call);
+                    let products = chunk as f64 * (sum + frequencies as f64 * call);
                     let output = (tiles * chunk * vectors) as f64 * output;
-                    let weights = (frequencies * chunk * vectors * lanes * terms * 4) as f64;
+                    let weights = (tiling.products() * cg * chunk * vectors * lanes * 4) as f64;
                     let stream = if chunks as f64 * weights > WEIGHTS_BYTES as f64 { weights / rate } else { 0.0 };
                     let unit = 800.0 + output + products.max(stream) + 0.3 * products.min(stream);
                     let of_block = |tiles_of_block: usize| {
@@ -199,7 +199,8 @@ impl WinogradRows {
 
     /// Name of the algorithm.
     pub(super) fn name(&self) -> &'static str {
-        match (self.tiling.outputs, self.tiling.taps) {
+        match (self.tiling.outputs, self.tiling.taps()) {
+            (5, 2) => "winograd F(5×5, 2×2)",
             (2, 3) => "winograd F(2×2, 3×3)",
             (4, 3) => "winograd F(4×4, 3×3)",
             (3, 4) => "winograd F(3×3, 4×4)",
@@ -273,7 +274,7 @@ impl WinogradRows {
 
     /// Columns of the padded input that neighboring tiles look at.
     fn columns(&self, tiles: usize) -> usize {
-        self.tiling.stride * (self.tiling.outputs * tiles + self.tiling.taps - 1)
+        self.tiling.stride * (self.tiling.outputs * tiles + self.tiling.taps() - 1)
     }
 
     /// Values of the transposed input of a unit.
@@ -341,6 +342,7 @@ impl WinogradRows {
                         (4, 6) => self.run_block::<4, 6>(pool, workers, &part),
                         (2, 8) => self.run_block::<2, 8>(pool, workers, &part),
                         (4, 8) => self.run_block::<4, 8>(pool, workers, &part),
+                        (5, 6) => self.run_block::<5, 6>(pool, workers, &part),
                         (5, 8) => self.run_block::<5, 8>(pool, workers, &part),
                         _ => unreachable!("tilings are chosen among those that there are"),
                     }
@@ -633,28 +635,38 @@ impl Part<'_> {
     #[inline(always)]
     unsafe fn multiply<S: Simd>(&self, s: S, tiles: &std::ops::Range<usize>, panel: usize, products: *mut f32) {
         let plan = self.plan;
-        let (terms, width, rows) = (plan.terms(), plan.panel(), plan.size.0);
+        let (width, rows) = (plan.panel(), plan.size.0);
         // Once: the compiler would compute them again for each tile.
         let (frequencies, of_frequency, row) = (plan.frequencies(), plan.frequency(), plan.row());
         let of_products = plan.product();
         let panels = plan.shape.group_out().div_ceil(width);
-        let weights = self.weights.wrapping_add((self.group * panels + panel) * frequencies * terms * width);
+        let channels = plan.shape.group_in();
+        let of_panel = plan.tiling.products() * channels * width;
+        let weights = self.weights.wrapping_add((self.group * panels + panel) * of_panel);
+        let (side, stride) = (plan.tiling.side(), plan.tiling.stride);
         let first_tile = tiles.start - self.block.start;
         let whole = row_tile::function::<S>(plan.size);
         for frequency in 0..frequencies {
             let v = self.v.wrapping_add(frequency * of_frequency + first_tile * row);
+            // Phases that have products of the frequency: those of a row of them lie side by side, and whole rows do.
+            let (i, j) = (frequency / side, frequency % side);
+            let (down, across) = (plan.tiling.phases_of(i), plan.tiling.phases_of(j));
+            let (taps, run) = if across == stride { (1, down * across) } else { (down, across) };
+            let b = weights.wrapping_add(plan.tiling.products_before(i, j) * channels * width);
             let mut tile = 0;
             while tile < tiles.len() {
                 let count = rows.min(tiles.len() - tile);
-                let mut pointers = [std::ptr::null::<f32>(); row_tile::MAX_ROWS];
-                for i in 0..count {
-                    pointers[i] = v.wrapping_add((tile + i) * row);
+                let mut pointers = [std::ptr::null::<f32>(); MAX_STRIDE * row_tile::MAX_ROWS];
+                for tap in 0..taps {
+                    for i in 0..count {
+                        pointers[tap * count + i] = v.wrapping_add((tile + i) * row + tap * stride * channels);
+                    }
                 }
                 let job = RowTile {
-                    channels: terms,
-                    taps: 1,
+                    channels: run * channels,
+                    taps,
                     rows: pointers.as_ptr(),
-                    b: weights.wrapping_add(frequency * terms * width),
+                    b,
                     bias: std::ptr::null(),
                     clamp: tile::NO_CLAMP,
                     to: products.wrapping_add(frequency * of_products + tile * width),

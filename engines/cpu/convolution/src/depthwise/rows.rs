@@ -17,6 +17,7 @@ use super::super::units::{InUnits, Unit};
 use super::strips::{self, LINE};
 use super::{FAR, LEAST_CHANNELS};
 use hipdnn_cpu_simd::isa::{Isa, Kernel, Simd};
+use hipdnn_cpu_simd::machine;
 
 /// Rows of a strip that are finished together.
 const BLOCK: usize = 4;
@@ -54,6 +55,9 @@ struct Estimate {
 /// Estimates for vectors of eight lanes (AVX2 on Zen 3) and of sixteen (AVX-512 on Sapphire Rapids), fitted to 70 layers.
 const EIGHT: Estimate = Estimate { plane: 150.0, strip: 43.0, product: 0.67, load: 0.28, narrow: 2.0, byte: 0.035 };
 const SIXTEEN: Estimate = Estimate { plane: 20.0, strip: 17.0, product: 0.78, load: 0.95, narrow: 7.0, byte: 0.011 };
+/// The latter for AMD's CPUs whose vectors of sixteen lanes take a cycle (Zen 5).
+const SIXTEEN_OF_AMD: Estimate =
+    Estimate { plane: 0.0, strip: 52.0, product: 1.15, load: 0.53, narrow: 8.4, byte: 0.015 };
 
 #[derive(Debug)]
 pub(in super::super) struct DepthwiseRows {
@@ -140,7 +144,11 @@ impl DepthwiseRows {
     fn cycles(&self, threads: usize) -> f64 {
         let shape = &self.shape;
         let lanes = self.isa.lanes();
-        let estimate = if lanes == 16 { &SIXTEEN } else { &EIGHT };
+        let estimate = match lanes {
+            16 if machine::is_amd() && !machine::halves_wide_vectors() => &SIXTEEN_OF_AMD,
+            16 => &SIXTEEN,
+            _ => &EIGHT,
+        };
         let ([_, oh, ow], [_, height, width]) = (shape.output, shape.input);
         let (taps, [_, row_stride, stride]) = (shape.kernel[2] as f64, shape.stride);
         // Rows of the image that a strip of each band looks at, and what each of them costs.
@@ -178,7 +186,8 @@ impl InUnits for DepthwiseRows {
     }
 
     fn slot(&self) -> usize {
-        (self.strip_len() + epilogue::lists_len(Some(&self.direct), 1)).next_multiple_of(16)
+        let factors = self.shape.taps() * self.isa.lanes();
+        (factors + self.strip_len() + epilogue::lists_len(Some(&self.direct), 1)).next_multiple_of(16)
     }
 }
 
@@ -193,9 +202,10 @@ impl Kernel for Unit<'_, DepthwiseRows> {
         let all = shape.batch * shape.groups * plan.bands;
         let share = |unit: usize| all * unit / plan.units;
         let (mut band, end) = (share(self.unit), share(self.unit + 1));
-        let lists = self.slot.wrapping_add(plan.strip_len());
+        let strip = self.slot.wrapping_add(shape.taps() * S::LANES);
+        let lists = strip.wrapping_add(plan.strip_len());
         let function = function::<S>((shape.kernel[1], shape.stride[1], shape.stride[2]));
-        // SAFETY: the slot has the sums of a strip and the lists behind them; image, channel and rows are below the problem's
+        // SAFETY: the slot has vectors of the weights, the sums of a strip and the lists behind them; image, channel and rows are below the problem's
         // numbers of them; the memory is the caller's, as `run` of [`InUnits`] asks.
         unsafe {
             while band < end {
@@ -211,7 +221,8 @@ impl Kernel for Unit<'_, DepthwiseRows> {
                         x: self.x.cast::<f32>().wrapping_add(input),
                         weights: self.weights.wrapping_add(channel * shape.taps()),
                         lists,
-                        strip: self.slot,
+                        factors: self.slot,
+                        strip,
                         rows: (from * plan.height, oh.min(to * plan.height)),
                         to: self.y.cast::<f32>().wrapping_add(plan.y.offset([image, channel, 0, 0, 0])),
                     },
@@ -230,7 +241,8 @@ struct Rows<'a> {
     to: *mut f32,
     /// Weights of the channel.
     weights: *const f32,
-    /// Takes a vector for each row of a strip.
+    /// Takes a vector for each weight, and for each row of a strip.
+    factors: *mut f32,
     strip: *mut f32,
     /// Bias, and the values of the epilogue's lists.
     lists: *const f32,
@@ -254,7 +266,7 @@ fn function<S: Simd>(size: (usize, usize, usize)) -> RowsFn<S> {
 }
 
 /// # Safety
-/// As in [`Rows`]: the planes, weights and lists of the plan's shape are there, and a vector for each row of a strip.
+/// As in [`Rows`]: the planes, weights and lists of the plan's shape are there, and vectors for each weight and each row of a strip.
 unsafe fn enter<S: Simd, const W: usize, const SH: usize, const SW: usize>(s: S, rows: &Rows<'_>) {
     s.call(Run::<W, SH, SW>(rows));
 }
@@ -263,6 +275,7 @@ struct Run<'a, const W: usize, const SH: usize, const SW: usize>(&'a Rows<'a>);
 
 impl<const W: usize, const SH: usize, const SW: usize> Kernel for Run<'_, W, SH, SW> {
     type Output = ();
+    const ALIGNED: bool = false;
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
@@ -274,13 +287,12 @@ impl<const W: usize, const SH: usize, const SW: usize> Kernel for Run<'_, W, SH,
         let line = plan.x.strides[3];
         // SAFETY: the list of the bias has a value.
         let bias = s.splat(unsafe { *rows.lists });
-        let mut weights = [[s.splat(0.0); W]; W];
-        for (i, weight) in weights.as_flattened_mut().iter_mut().enumerate() {
-            // SAFETY: the channel has a weight for each tap.
-            *weight = s.splat(unsafe { *rows.weights.add(i) });
+        for i in 0..W * W {
+            // SAFETY: the channel has a weight for each tap, and the slot a vector.
+            unsafe { s.store(rows.factors.wrapping_add(i * S::LANES), s.splat(*rows.weights.add(i))) };
         }
         let clamp = (s.splat(plan.finish.clamp.0), s.splat(plan.finish.clamp.1));
-        let factors = strips::Factors { weights, bias, clamp };
+        let factors = strips::Factors { weights: rows.factors, bias, clamp };
         let beside = plan.direct.is_empty() && ow >= S::LANES;
         let (mut row, end) = rows.rows;
         while row < end {

@@ -27,7 +27,7 @@ pub(super) struct Columns {
     pub(super) at: *const f32,
     pub(super) line: usize,
     pub(super) height: usize,
-    /// Distance of the value to prefetch from the first tap's column; 0 for none.
+    /// Distance of the value to prefetch from the first tap's column; 0 for none, as what is there has come.
     pub(super) ahead: usize,
     /// Mask of each load, see [`loads`]; null if all that the taps look at is inside of the image.
     pub(super) masks: *const u32,
@@ -44,9 +44,9 @@ pub(super) struct Rows {
     pub(super) pitch: usize,
 }
 
-/// Vectors of the weights, of the bias, and of the clamp bounds of the biased sums.
-pub(super) struct Factors<V, const W: usize> {
-    pub(super) weights: [[V; W]; W],
+/// Vectors of the weights, row by row, of the bias, and of the clamp bounds of the biased sums.
+pub(super) struct Factors<V> {
+    pub(super) weights: *const f32,
     pub(super) bias: V,
     pub(super) clamp: (V, V),
 }
@@ -56,12 +56,13 @@ impl Columns {
     ///
     /// # Safety
     /// In the rows of the image that the strip looks at, the columns of the masks' lanes, without masks all that the taps look at, can
-    /// be read; there is a mask for each load of [`loads`]; a vector can be written for each output row.
+    /// be read, and so can a vector for each weight; there is a mask for each load of [`loads`]; a vector can be written for each
+    /// output row.
     #[inline(always)]
     pub(super) unsafe fn walk<S: Simd, const W: usize, const SH: usize, const SW: usize>(
         &self,
         s: S,
-        factors: &Factors<S::V, W>,
+        factors: &Factors<S::V>,
         rows: Rows,
     ) {
         if self.masks.is_null() {
@@ -86,13 +87,19 @@ impl Columns {
     unsafe fn walk_masked<S: Simd, const W: usize, const SH: usize, const SW: usize>(
         &self,
         s: S,
-        factors: &Factors<S::V, W>,
+        factors: &Factors<S::V>,
         rows: Rows,
         masks: Option<&[S::M; MOST_LOADS]>,
     ) {
         // Number of output rows that begin before one is complete, of which the first is the last of the sums.
         let depth = (W - 1) / SH;
-        let mut sums = [factors.bias; W];
+        let mut kept = [[s.splat(0.0); W]; W];
+        for weight in 0..kept_weights::<S, W>() {
+            // SAFETY: there is a vector for each weight.
+            kept[weight / W][weight % W] = unsafe { s.load(factors.weights.wrapping_add(weight * S::LANES)) };
+        }
+        let begun = [factors.bias, s.splat(0.0)];
+        let mut sums = [begun; W];
         let top = rows.top;
         let mut x = self.at.wrapping_offset(top.wrapping_mul(self.line as isize));
         let mut to = rows.to;
@@ -105,27 +112,37 @@ impl Columns {
                 let input = top + ($step * SH) as isize;
                 if !$checked || inside(input) {
                     // SAFETY: the caller's duty, the row being inside of the image.
-                    let values = unsafe { self.load::<S, W, SW>(s, x, masks) };
-                    add::<S, W, SH, 0>(s, &values, factors, &mut sums);
+                    unsafe {
+                        add::<S, W, SH, 0>(s, &self.load::<S, W, SW>(s, x, masks), &kept, factors.weights, &mut sums)
+                    };
                 }
-                self.prefetch(s, x, SW * S::LANES);
+                self.prefetch::<S, SW>(s, x);
                 x = x.wrapping_add(self.line);
                 if !$checked || $step >= depth {
                     let (low, high) = factors.clamp;
+                    let [sum, other] = sums[depth];
+                    let sum = if chains::<S>() == 2 { s.add(sum, other) } else { sum };
                     // SAFETY: the caller's duty.
-                    unsafe { s.store(to, ordered::<S, SW>(s, s.min(high, s.max(low, sums[depth])))) };
+                    unsafe { s.store(to, ordered::<S, SW>(s, s.min(high, s.max(low, sum)))) };
                     to = to.wrapping_add(rows.pitch);
                 }
                 if SH == 2 {
                     if !$checked || ($step + 1 < steps && inside(input + 1)) {
                         // SAFETY: the caller's duty, the row being inside of the image.
-                        let values = unsafe { self.load::<S, W, SW>(s, x, masks) };
-                        add::<S, W, SH, 1>(s, &values, factors, &mut sums);
+                        unsafe {
+                            add::<S, W, SH, 1>(
+                                s,
+                                &self.load::<S, W, SW>(s, x, masks),
+                                &kept,
+                                factors.weights,
+                                &mut sums,
+                            )
+                        };
                     }
-                    self.prefetch(s, x, SW * S::LANES);
+                    self.prefetch::<S, SW>(s, x);
                     x = x.wrapping_add(self.line);
                 }
-                sums = shifted::<S, W>(&sums, factors.bias);
+                sums = shifted::<S, W>(&sums, begun);
             };
         }
         // Steps of whole rows that complete a sum.
@@ -135,6 +152,11 @@ impl Columns {
         while step < begin {
             step!(true step);
             step += 1;
+        }
+        while S::LANES == 16 && SH * SW == 1 && step + 2 <= end {
+            step!(false step);
+            step!(false step + 1);
+            step += 2;
         }
         while step < end {
             step!(false step);
@@ -148,9 +170,9 @@ impl Columns {
 
     /// Asks for the strip's columns of the row that is `ahead` of one whose first tap's address is given.
     #[inline(always)]
-    fn prefetch<S: Simd>(&self, s: S, x: *const f32, columns: usize) {
-        if self.ahead > 0 {
-            for column in (0..columns).step_by(LINE) {
+    fn prefetch<S: Simd, const SW: usize>(&self, s: S, x: *const f32) {
+        if S::LANES * SW == 16 || self.ahead > 0 {
+            for column in (0..SW * S::LANES).step_by(LINE) {
                 s.prefetch(x.wrapping_add(self.ahead + column));
             }
         }
@@ -199,19 +221,41 @@ impl Columns {
     }
 }
 
+/// Number of weights, the first ones, that are in registers: of those that find no room there the compiler would make copies on the
+/// stack, across the ends of cache lines in most processes.
+const fn kept_weights<S: Simd, const W: usize>() -> usize {
+    match (S::LANES, W) {
+        (_, 3) => 9,
+        (16, 5) => 10,
+        (16, 7) | (8, 5) => 5,
+        _ => 0,
+    }
+}
+
 /// Adds the products of a row's values to the sums of the output rows that look at it, the row being the `PHASE`th of a step.
+///
+/// # Safety
+/// A vector can be read for each weight.
 #[inline(always)]
-fn add<S: Simd, const W: usize, const SH: usize, const PHASE: usize>(
+unsafe fn add<S: Simd, const W: usize, const SH: usize, const PHASE: usize>(
     s: S,
     values: &[S::V; W],
-    factors: &Factors<S::V, W>,
-    sums: &mut [S::V; W],
+    kept: &[[S::V; W]; W],
+    weights: *const f32,
+    sums: &mut [[S::V; 2]; W],
 ) {
     macro_rules! kernel_rows {
         ($($r:literal)+) => { $(
             if $r < W && $r % SH == PHASE {
                 for tap in 0..W {
-                    sums[$r / SH] = s.fma(values[tap], factors.weights[$r][tap], sums[$r / SH]);
+                    let number = $r * W + tap;
+                    let weight = match number < kept_weights::<S, W>() {
+                        true => kept[$r][tap],
+                        // SAFETY: the caller's duty.
+                        false => unsafe { s.load(weights.wrapping_add(number * S::LANES)) },
+                    };
+                    let sum = &mut sums[$r / SH][$r % chains::<S>()];
+                    *sum = s.fma(values[tap], weight, *sum);
                 }
             }
         )+ };
@@ -219,9 +263,14 @@ fn add<S: Simd, const W: usize, const SH: usize, const PHASE: usize>(
     kernel_rows!(0 1 2 3 4 5 6);
 }
 
+/// Chains of additions of an output: with sixteen lanes one of them is too long for the instructions that a CPU has in flight.
+const fn chains<S: Simd>() -> usize {
+    if S::LANES == 16 { 2 } else { 1 }
+}
+
 /// Sums moved on by one, a new one first.
 #[inline(always)]
-fn shifted<S: Simd, const W: usize>(sums: &[S::V; W], begun: S::V) -> [S::V; W] {
+fn shifted<S: Simd, const W: usize>(sums: &[[S::V; 2]; W], begun: [S::V; 2]) -> [[S::V; 2]; W] {
     let mut moved = [begun; W];
     macro_rules! places {
         ($($place:literal)+) => { $(

@@ -4,7 +4,7 @@
 
 use super::super::band::load_apart;
 use super::super::naive::read;
-use super::super::transforms::transform_kernels;
+use super::super::transforms::{Tiling, transform_kernels};
 use super::Source;
 use hipdnn_cpu_simd::isa::{Kernel, MAX_LANES, Simd};
 
@@ -100,11 +100,11 @@ impl Kernel for Terms<'_> {
     }
 }
 
-/// Packing for each frequency of Winograd's kernel transform for tiles of N×N inputs, and each input channel of each phase of the
-/// stride, of those of the panel's channels side by side. A phase has R×R taps.
+/// Packing for each frequency of Winograd's kernel transform for tiles of N×N inputs, and each input channel of each phase that has
+/// products of it, of those of the panel's channels side by side. A phase has R×R taps.
 pub(super) struct Frequencies<'a, const N: usize, const R: usize> {
     pub(super) panel: Panel<'a>,
-    pub(super) stride: usize,
+    pub(super) tiling: &'a Tiling,
 }
 
 impl<const N: usize, const R: usize> Kernel for Frequencies<'_, N, R> {
@@ -112,18 +112,19 @@ impl<const N: usize, const R: usize> Kernel for Frequencies<'_, N, R> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let Frequencies { panel, stride } = self;
+        let Frequencies { panel, tiling } = self;
+        let stride = tiling.stride;
         let Panel { source, w, width, to, .. } = panel;
         let (first, rows) = panel.rows();
         let (element, channels) = (source.layout.element, source.sizes[1]);
         let [.., kernel_rows, kernel_columns] = source.sizes;
-        let terms = stride * stride * channels;
-        for phase in 0..stride * stride {
+        for phase in 0..tiling.phases() {
+            let (phase_row, phase_column) = (phase / stride, phase % stride);
             // Offsets of the phase's taps, of those that there are.
             let mut begins = [[None; R]; R];
             for r in 0..R {
                 for c in 0..R {
-                    let (line, column) = (r * stride + phase / stride, c * stride + phase % stride);
+                    let (line, column) = (r * stride + phase_row, c * stride + phase_column);
                     if line < kernel_rows && column < kernel_columns {
                         begins[r][c] = Some(source.offset(first, 0, line * kernel_columns + column));
                     }
@@ -146,12 +147,19 @@ impl<const N: usize, const R: usize> Kernel for Frequencies<'_, N, R> {
                         }
                     }
                     let frequencies = transform_kernels::<N, R, { MAX_LANES }>(&kernels);
-                    for frequency in 0..N * N {
-                        let place = frequency * terms + phase * channels + channel;
-                        // SAFETY: the panel's places.
-                        unsafe {
-                            let value = s.load(frequencies[frequency / N][frequency % N].as_ptr());
-                            s.store_first(lanes, to.add(place * width + row), value);
+                    for i in 0..N {
+                        for j in 0..N {
+                            let of_row = tiling.phases_of(j);
+                            if phase_row >= tiling.phases_of(i) || phase_column >= of_row {
+                                continue;
+                            }
+                            let product = tiling.products_before(i, j) + phase_row * of_row + phase_column;
+                            let place = product * channels + channel;
+                            // SAFETY: the panel's places.
+                            unsafe {
+                                let value = s.load(frequencies[i][j].as_ptr());
+                                s.store_first(lanes, to.add(place * width + row), value);
+                            }
                         }
                     }
                 }

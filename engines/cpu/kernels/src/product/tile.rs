@@ -3,7 +3,7 @@
 
 use std::marker::PhantomData;
 
-use hipdnn_cpu_simd::isa::{Kernel, MAX_LANES, Simd, UNROLLED, first};
+use hipdnn_cpu_simd::isa::{Kernel, Simd, UNROLLED, first};
 use hipdnn_cpu_simd::scratch;
 
 /// Number of vectors of a panel of the right side.
@@ -11,9 +11,6 @@ pub(super) const PANEL: usize = 2;
 
 /// Number of values of a cache line.
 pub(super) const LINE: usize = scratch::LINE / size_of::<f32>();
-
-/// Most columns of a tile: two panels.
-const MAX_COLUMNS: usize = 2 * PANEL * MAX_LANES;
 
 /// Arguments of a tile: `c[r][n] = Σ a[r·row + k] · b[panel of n + k·pitch]`, added to `c` if `add`; of a packed side the factors of a
 /// place are side by side, `a[r + k·rows]`.
@@ -107,6 +104,7 @@ struct Run<'a, const R: usize, const V: usize, const PACKED: bool>(&'a Job, Phan
 
 impl<const R: usize, const V: usize, const PACKED: bool> Kernel for Run<'_, R, V, PACKED> {
     type Output = ();
+    const ALIGNED: bool = false;
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
@@ -142,22 +140,19 @@ impl<const R: usize, const V: usize, const PACKED: bool> Kernel for Run<'_, R, V
                 }
                 return;
             }
-            // Memory of their own: were one of the sums picked by a variable, all of them would be stored in the loop above.
-            let mut kept = [[0f32; MAX_COLUMNS]; R];
-            for (kept, sums) in kept.iter_mut().zip(&sums) {
-                for (v, sum) in sums.iter().enumerate() {
-                    s.store(kept.as_mut_ptr().add(v * S::LANES), *sum);
+            // A constant number: were one of the sums picked by a variable, all of them would be stored in the loop above.
+            let mut v = 0;
+            while v < V {
+                let lanes = job.columns.saturating_sub(v * S::LANES).min(S::LANES);
+                if lanes == 0 {
+                    return;
                 }
-            }
-            let mut column = 0;
-            while column < job.columns {
-                let lanes = S::LANES.min(job.columns - column);
                 let mask = s.mask(first(lanes));
-                for (r, kept) in kept.iter().enumerate() {
-                    let (to, sum) = (job.c.add(r * job.to + column), s.load(kept.as_ptr().add(column)));
-                    s.store_first(lanes, to, if job.add { s.add(s.load_masked(mask, to), sum) } else { sum });
+                for (r, sums) in sums.iter().enumerate() {
+                    let to = job.c.add(r * job.to + v * S::LANES);
+                    s.store_first(lanes, to, if job.add { s.add(s.load_masked(mask, to), sums[v]) } else { sums[v] });
                 }
-                column += S::LANES;
+                v += 1;
             }
         }
     }

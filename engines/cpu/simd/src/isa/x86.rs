@@ -2,7 +2,9 @@
 
 use super::portable::{read_lanes, write_lanes};
 use super::{Kernel, MAX_LANES, Pick, Simd, first};
+use std::arch::asm;
 use std::arch::x86_64::*;
+use std::mem::MaybeUninit;
 
 /// Proof that the CPU has AVX-512 F, BW, DQ and VL, and AVX2, FMA, F16C and BMI2.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -42,6 +44,9 @@ trait Entry: Kernel + Sized {
     #[inline(never)]
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c,bmi2")]
     unsafe fn enter_avx512(self, token: Avx512) -> Self::Output {
+        if Self::ALIGNED {
+            align_frame();
+        }
         self.run(token)
     }
 
@@ -50,11 +55,27 @@ trait Entry: Kernel + Sized {
     #[inline(never)]
     #[target_feature(enable = "avx2,fma,f16c")]
     unsafe fn enter_avx2(self, token: Avx2) -> Self::Output {
+        if Self::ALIGNED {
+            align_frame();
+        }
         self.run(token)
     }
 }
 
 impl<K: Kernel> Entry for K {}
+
+/// Makes the frame of the function that this is inlined into begin on a cache line: the compiler aligns vectors that it puts there only
+/// if it knew before it allocated registers that something has to be.
+#[inline(always)]
+fn align_frame() {
+    let line = MaybeUninit::<Line>::uninit();
+    // SAFETY: no instruction; the value's address is wanted, so that it has one.
+    unsafe { asm!("/* {} */", in(reg) line.as_ptr(), options(readonly, nostack, preserves_flags)) };
+}
+
+/// A cache line.
+#[repr(align(64))]
+struct Line(#[expect(dead_code, reason = "only its place matters")] [u8; 64]);
 
 /// Register-only operations of a token.
 macro_rules! operations {
