@@ -325,11 +325,23 @@ impl Indirect {
         }
     }
 
+    /// Distances in the input of neighboring rows and columns of the copy: those that no tap looks at are left out where that is simple.
+    fn staged_steps(&self) -> [usize; 2] {
+        let Shape { kernel, stride, pad_before, .. } = &self.shape;
+        let apart = self.x.element == Element::F32 && self.x.strides[4] == 1 && self.shape.group_in() > 3;
+        if !self.staged || !apart || kernel[1..] != [1, 1] || pad_before[1..] != [0, 0] {
+            return [1, 1];
+        }
+        [stride[1], if stride[2] == 2 { 2 } else { 1 }]
+    }
+
     /// Columns and rows of the copied input, for a unit of `places` places.
     fn staged_sizes(&self, places: usize) -> (usize, usize) {
         let shape = &self.shape;
+        let [rows, columns] = self.staged_steps();
         let reach = |axis: usize, outputs: usize| {
-            (outputs - 1) * shape.stride[axis] + (shape.kernel[axis] - 1) * shape.dilation[axis] + 1
+            let step = [1, rows, columns][axis];
+            (outputs - 1) * shape.stride[axis] / step + (shape.kernel[axis] - 1) * shape.dilation[axis] + 1
         };
         (reach(2, shape.output[2]), reach(1, places.div_ceil(shape.output[2])))
     }
@@ -549,14 +561,16 @@ impl Unit<'_, Indirect> {
         let strides = plan.x.strides;
         let [depth, height, width] = shape.input;
         let first_row = at.places.start / ow * shape.stride[1];
+        let [row_step, column_step] = plan.staged_steps();
         let pad = shape.pad_before[2];
         let left = pad.min(columns);
-        let count = width.min(columns - left);
+        let count = width.div_ceil(column_step).min(columns - left);
         let unpadded = columns == width && left == 0 && shape.pad_before[1] == 0 && first_row + rows <= height;
         let gapless = strides[3] == width && strides[4] == 1;
         // SAFETY: the slot has room for so many rows; rows and columns are the input's.
         unsafe {
             if shape.taps() == 1
+                && (row_step, column_step) == (1, 1)
                 && unpadded
                 && gapless
                 && cg > 3
@@ -575,7 +589,8 @@ impl Unit<'_, Indirect> {
                 let z = inside(at.z * shape.stride[0] + t * shape.dilation[0], shape.pad_before[0], depth);
                 for row in 0..rows {
                     let to = at.staged.wrapping_add((t * rows + row) * columns * pitch);
-                    let (Some(z), Some(line)) = (z, inside(first_row + row, shape.pad_before[1], height)) else {
+                    let (Some(z), Some(line)) = (z, inside(first_row + row * row_step, shape.pad_before[1], height))
+                    else {
                         zero(s, to, columns * pitch);
                         continue;
                     };
@@ -593,7 +608,7 @@ impl Unit<'_, Indirect> {
                     } else if cg == 3 && strides[4] == 1 {
                         interleave(s, plan.x.element, self.x, [0, 1, 2].map(|c| from + c * strides[1]), count, to);
                     } else if strides[4] == 1 {
-                        turn(s, &plan.x, self.x, from, 1, [cg, count], (to, pitch));
+                        turn(s, &plan.x, self.x, from, column_step, [cg, count], (to, pitch));
                     } else {
                         for c in 0..cg {
                             let from = from + c * strides[1];
@@ -620,10 +635,13 @@ impl Unit<'_, Indirect> {
         let (_, taps) = plan.terms();
         let (cg, pitch) = (shape.group_in(), plan.staged_pitch());
         let [kt, kr, ks] = shape.kernel;
+        // Distances of neighboring places' rows and columns.
+        let [row_step, column_step] = plan.staged_steps();
+        let (down, right) = (shape.stride[1] / row_step, shape.stride[2] / column_step);
         // Strides of planes, rows and columns, and the address of the window of the plane's first place.
         let (strides, from, across) = if plan.staged {
             let (columns, rows) = plan.staged_sizes(at.places.len());
-            let first_row = at.places.start / ow * shape.stride[1];
+            let first_row = at.places.start / ow * down;
             let from = at.staged.cast_const().wrapping_sub(first_row * columns * pitch);
             // In the copy a kernel row is one tap, unless its columns are apart.
             ([rows * columns * pitch, columns * pitch, pitch], from, taps / (kt * kr))
@@ -659,7 +677,7 @@ impl Unit<'_, Indirect> {
             let mut whole = whole_z;
             let mut i = 0;
             while i < count {
-                let place = row * shape.stride[1] * strides[1] + column * shape.stride[2] * strides[2];
+                let place = row * down * strides[1] + column * right * strides[2];
                 windows[i] = from.wrapping_add(image * plan.x.strides[0] + place);
                 coordinates[i] = (row, column);
                 whole &= plan.staged || interior_rows.contains(&row) && interior_columns.contains(&column);
@@ -871,14 +889,20 @@ pub(super) unsafe fn turn<S: Simd>(
     [channels, count]: [usize; 2],
     (to, pitch): (*mut f32, usize),
 ) {
-    let (of_row, plain) = (layout.strides[1], layout.element == Element::F32 && step == 1);
+    let (of_row, plain) = (layout.strides[1], layout.element == Element::F32 && step <= 2);
     for channel in (0..channels).step_by(S::LANES) {
         let rows = (channels - channel).min(S::LANES);
         if plain && rows == S::LANES {
             let next = (channels - channel - rows).min(S::LANES);
             let from = x.cast::<f32>().wrapping_add(from + channel * of_row);
             // SAFETY: the caller's duty.
-            unsafe { turn_vectors(s, from, of_row, next, count, (to.wrapping_add(channel), pitch)) };
+            unsafe {
+                let to = (to.wrapping_add(channel), pitch);
+                match step {
+                    1 => turn_vectors::<S, 1>(s, from, of_row, next, count, to),
+                    _ => turn_vectors::<S, 2>(s, from, of_row, next, count, to),
+                }
+            }
             continue;
         }
         for column in (0..count).step_by(S::LANES) {
@@ -903,13 +927,13 @@ pub(super) unsafe fn turn<S: Simd>(
     }
 }
 
-/// Variant of [`turn`] for as many rows of `f32` values as a vector has lanes, `of_row` apart; the first `next` of as many rows behind
-/// them are asked for.
+/// Variant of [`turn`] for as many rows of `f32` values as a vector has lanes, `of_row` apart, whose values are neighbors or, with a
+/// `STEP` of 2, every second one; the first `next` of as many rows behind them are asked for.
 ///
 /// # Safety
 /// The rows can be read, and so many values be written at each of `count` times the pitch.
 #[inline(always)]
-unsafe fn turn_vectors<S: Simd>(
+unsafe fn turn_vectors<S: Simd, const STEP: usize>(
     s: S,
     from: *const f32,
     of_row: usize,
@@ -920,15 +944,16 @@ unsafe fn turn_vectors<S: Simd>(
     let mut column = 0;
     while column < count {
         let columns = (count - column).min(S::LANES);
-        let mask = s.mask(first(columns));
+        let (lanes, mask) = (first(columns), s.mask(first(columns)));
         // A row after the other: the compiler would keep the addresses of all of them in memory.
-        let (mut row, mut ahead) = (from.wrapping_add(column), from.wrapping_add(S::LANES * of_row + column));
+        let (mut row, mut ahead) =
+            (from.wrapping_add(STEP * column), from.wrapping_add(S::LANES * of_row + STEP * column));
         let mut square = [s.splat(0.0); MAX_LANES];
         let mut i = 0;
         // SAFETY: lanes end with the rows' values.
         unsafe {
             while i < S::LANES {
-                square[i] = s.load_masked(mask, row);
+                square[i] = if STEP == 1 { s.load_masked(mask, row) } else { s.load_even(lanes, row) };
                 row = row.wrapping_add(of_row);
                 i += 1;
             }

@@ -615,6 +615,9 @@ fn shapes() -> Vec<Shape> {
         shape((1, 1, 24, 40), [1, 9, 2], ONE, ONE, NO, even, ONE),
         shape((1, 1, 8, 20), [1, 13, 15], ONE, [1, 2, 2], NO, even, ONE),
         shape((1, 1, 8, 20), [1, 13, 15], ONE, [1, 3, 1], NO, even, ONE),
+        shape((2, 1, 37, 20), [1, 16, 38], ONE, [1, 2, 2], NO, even, ONE),
+        shape((1, 1, 21, 33), [1, 10, 35], ONE, [1, 3, 2], NO, even, ONE),
+        shape((1, 1, 18, 17), [1, 9, 12], ONE, [1, 2, 2], [0, 1, 1], even, ONE),
         shape((1, 1, 4, 6), [1, 5, 6], ONE, ONE, [0, 2, 1], even, ONE),
         // places of channels-last images at distances at which they compete for lines of caches
         shape((1, 1, 1024, 18), [1, 3, 5], ONE, ONE, NO, even, ONE),

@@ -21,12 +21,13 @@ use hipdnn_cpu_threads::Pool;
 
 /// Bytes of transformed input of a block, for each worker.
 const INPUT_BYTES: usize = 1 << 20;
-/// Factor of the estimate for inputs of planes, for CPUs of eight and of sixteen lanes.
-const PLANES: [f64; 2] = [1.1, 1.0];
-/// Bytes of an image's input and output beyond which planes come from memory, and another factor for these, for CPUs of eight and of
-/// sixteen lanes.
+/// Factors of the estimate for inputs of planes, for CPUs of eight lanes, for those of sixteen, and for AMD's of sixteen.
+const PLANES: [f64; 3] = [1.1, 1.1, 1.0];
+/// Bytes of an image's input and output beyond which planes come from memory, and other factors for these.
 const LARGE_IMAGE: f64 = 8e6;
-const LARGE: [f64; 2] = [1.1, 1.0];
+const LARGE: [f64; 3] = [1.1, 1.3, 1.0];
+/// Factors for F(5×5, 2×2), for whose four phases there are four times as many transforms for a product as for F(4×4, 3×3).
+const OF_TWO_TAPS: [f64; 3] = [0.85, 1.4, 1.0];
 /// Bytes of transposed input of a unit.
 const STAGED_BYTES: usize = 256 << 10;
 /// Bytes of transformed weights that stay in the second-level cache.
@@ -109,14 +110,16 @@ impl WinogradRows {
             false => (FROM_MESH, FROM_BEHIND_MESH),
         };
         let rate = near.iter().find(|(bytes, _)| all_weights <= *bytes).map_or(behind, |(_, rate)| *rate);
-        // Rows of many planes are far apart in memory. Both factors are fits to measured times.
+        // Rows of many planes are far apart in memory. The factors are fits to measured times.
         let bytes = |channels: usize, sizes: [usize; 3]| (size_of::<f32>() * channels * sizes[1] * sizes[2]) as f64;
         let image = bytes(shape.in_channels, shape.input) + bytes(shape.out_channels, shape.output);
+        let kind = if lanes == 16 && machine::is_amd() { 2 } else { lanes / 16 };
         let far = match planes[0] {
-            true if image > LARGE_IMAGE => PLANES[lanes / 16] * LARGE[lanes / 16],
-            true => PLANES[lanes / 16],
+            true if image > LARGE_IMAGE => PLANES[kind] * LARGE[kind],
+            true => PLANES[kind],
             false => 1.0,
         };
+        let fit = far * if tiling.taps() == 2 { OF_TWO_TAPS[kind] } else { 1.0 };
         let finish = Epilogue::new(problem);
         let follow = finish.with_summand(|layout| beside(planes[1], layout))?;
         let all = shape.batch * down * across;
@@ -186,7 +189,7 @@ impl WinogradRows {
                     };
                     let rest = if all.is_multiple_of(block) { 0.0 } else { of_block(all % block) };
                     let of_group = (all / block) as f64 * of_block(block) + rest;
-                    let cost = far * shape.groups as f64 * of_group;
+                    let cost = fit * shape.groups as f64 * of_group;
                     if cost < plan.cost {
                         plan = WinogradRows { cost, size, tiles, chunk, chunks, ..plan };
                     }
