@@ -89,7 +89,6 @@ struct Run<'a, const R: usize, const V: usize>(&'a RowTile<'a>);
 
 impl<const R: usize, const V: usize> Kernel for Run<'_, R, V> {
     type Output = ();
-    const ALIGNED: bool = false;
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {

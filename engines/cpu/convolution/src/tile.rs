@@ -196,7 +196,6 @@ struct Strip<'a, const R: usize, const V: usize>(&'a Tile<'a>);
 
 impl<const R: usize, const V: usize> Kernel for Strip<'_, R, V> {
     type Output = ();
-    const ALIGNED: bool = false;
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
@@ -211,7 +210,6 @@ struct Run<'a, const R: usize, const V: usize>(&'a Tile<'a>, usize);
 
 impl<const R: usize, const V: usize> Kernel for Run<'_, R, V> {
     type Output = ();
-    const ALIGNED: bool = false;
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {

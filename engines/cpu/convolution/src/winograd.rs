@@ -241,6 +241,7 @@ struct Place {
 
 impl Kernel for Unit<'_, Winograd> {
     type Output = ();
+    const ALIGNED: bool = true;
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {

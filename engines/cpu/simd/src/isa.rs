@@ -205,10 +205,10 @@ impl fmt::Debug for Isa {
 pub trait Kernel {
     /// Result of the kernel.
     type Output;
-    /// True if the function that the kernel is compiled in has its frame begin on a cache line, as suits a kernel of more vectors
-    /// than there are registers: else the compiler puts them where the caller's frame ends, in most processes across the ends of
-    /// lines. It costs a register, which a microkernel of many addresses has none to spare for.
-    const ALIGNED: bool = true;
+    /// True if the function that the kernel is compiled in has its frame begin on a cache line, for kernels of many more vectors than
+    /// there are registers: else the compiler puts vectors where the caller's frame ends, in most processes across the ends of lines.
+    /// It costs a register, and some cycles for each call.
+    const ALIGNED: bool = false;
     /// Body of the kernel.
     fn run<S: Simd>(self, simd: S) -> Self::Output;
 }

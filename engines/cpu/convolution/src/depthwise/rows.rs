@@ -275,7 +275,6 @@ struct Run<'a, const W: usize, const SH: usize, const SW: usize>(&'a Rows<'a>);
 
 impl<const W: usize, const SH: usize, const SW: usize> Kernel for Run<'_, W, SH, SW> {
     type Output = ();
-    const ALIGNED: bool = false;
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {

@@ -109,6 +109,7 @@ pub(super) struct Frequencies<'a, const N: usize, const R: usize> {
 
 impl<const N: usize, const R: usize> Kernel for Frequencies<'_, N, R> {
     type Output = ();
+    const ALIGNED: bool = true;
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {

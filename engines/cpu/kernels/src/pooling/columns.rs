@@ -112,6 +112,7 @@ pub(super) struct Folded<'a, F> {
 
 impl<F: Fold> Kernel for Folded<'_, F> {
     type Output = ();
+    const ALIGNED: bool = true;
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {

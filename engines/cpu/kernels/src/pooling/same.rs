@@ -33,6 +33,7 @@ pub(super) struct SameRows<'a, F> {
 
 impl<F: Fold> Kernel for SameRows<'_, F> {
     type Output = ();
+    const ALIGNED: bool = true;
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {

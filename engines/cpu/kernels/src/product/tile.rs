@@ -104,7 +104,6 @@ struct Run<'a, const R: usize, const V: usize, const PACKED: bool>(&'a Job, Phan
 
 impl<const R: usize, const V: usize, const PACKED: bool> Kernel for Run<'_, R, V, PACKED> {
     type Output = ();
-    const ALIGNED: bool = false;
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
@@ -140,20 +139,22 @@ impl<const R: usize, const V: usize, const PACKED: bool> Kernel for Run<'_, R, V
                 }
                 return;
             }
-            // A constant number: were one of the sums picked by a variable, all of them would be stored in the loop above.
-            let mut v = 0;
-            while v < V {
-                let lanes = job.columns.saturating_sub(v * S::LANES).min(S::LANES);
-                if lanes == 0 {
-                    return;
-                }
-                let mask = s.mask(first(lanes));
-                for (r, sums) in sums.iter().enumerate() {
-                    let to = job.c.add(r * job.to + v * S::LANES);
-                    s.store_first(lanes, to, if job.add { s.add(s.load_masked(mask, to), sums[v]) } else { sums[v] });
-                }
-                v += 1;
+            /// Stores the columns of some vectors, whose numbers are constants: were one of the sums picked by a variable, all of them
+            /// would be stored in the loop above.
+            macro_rules! store {
+                ($($v:literal)+) => { $(
+                    if $v < V && $v * S::LANES < job.columns {
+                        let lanes = (job.columns - $v * S::LANES).min(S::LANES);
+                        let mask = s.mask(first(lanes));
+                        for (r, sums) in sums.iter().enumerate() {
+                            let to = job.c.add(r * job.to + $v * S::LANES);
+                            let sum = if job.add { s.add(s.load_masked(mask, to), sums[$v]) } else { sums[$v] };
+                            s.store_first(lanes, to, sum);
+                        }
+                    }
+                )+ };
             }
+            store!(0 1 2 3);
         }
     }
 }
