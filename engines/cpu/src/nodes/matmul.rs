@@ -492,8 +492,8 @@ impl Recipe for Plan {
     }
 
     fn constant(&self) -> Option<usize> {
-        // Columns are read as fast where they lie as in panels.
-        let is_in_order = Few::serves(self) == Some(false);
+        // Columns, and the rows that a single one is multiplied with, are read as fast where they lie as in panels.
+        let is_in_order = Few::serves(self).is_some_and(|by_rows| !by_rows || self.sizes[0] == 1);
         (self.compute_type == ComputeType::F32 && self.one_right && !is_in_order).then_some(RIGHT)
     }
 
@@ -696,9 +696,11 @@ impl Few {
 
     fn new(plan: &Plan, threads: usize, by_rows: bool) -> Few {
         let [rows, columns, _] = plan.sizes;
-        let each = columns.div_ceil(threads.max(1)).next_multiple_of(FEW_COLUMNS);
-        let most = SUMS / rows / FEW_COLUMNS * FEW_COLUMNS;
-        let columns = if by_rows { each.clamp(*LONG_ROWS.start(), most.min(*LONG_ROWS.end())) } else { FEW_COLUMNS };
+        let most = (SUMS / rows / FEW_COLUMNS * FEW_COLUMNS).min(*LONG_ROWS.end());
+        // As many units for each thread.
+        let units = columns.div_ceil(most).next_multiple_of(threads.max(1));
+        let each = columns.div_ceil(units).next_multiple_of(FEW_COLUMNS);
+        let columns = if by_rows { each.clamp(*LONG_ROWS.start(), most) } else { FEW_COLUMNS };
         Few { plan: plan.clone(), by_rows, columns }
     }
 
