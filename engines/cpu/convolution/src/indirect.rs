@@ -889,7 +889,7 @@ pub(super) unsafe fn turn<S: Simd>(
     [channels, count]: [usize; 2],
     (to, pitch): (*mut f32, usize),
 ) {
-    let (of_row, plain) = (layout.strides[1], layout.element == Element::F32 && step <= 2);
+    let (of_row, plain) = (layout.strides[1], layout.element == Element::F32 && matches!(step, 1 | 2));
     for channel in (0..channels).step_by(S::LANES) {
         let rows = (channels - channel).min(S::LANES);
         if plain && rows == S::LANES {

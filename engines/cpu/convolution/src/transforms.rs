@@ -31,7 +31,7 @@ impl Tiling {
     /// F(4×4, 3×3).
     pub(super) const LARGE: Tiling = Tiling { outputs: 4, kernel: 3, stride: 1 };
 
-    /// Tilings that serve a shape: square kernels without dilation, of two taps or more for each phase.
+    /// Tilings that serve a shape: square kernels without dilation, of three taps or more for each phase, or two for each of four.
     pub(super) fn of(shape: &Shape) -> impl Iterator<Item = Tiling> + use<> {
         let (kernel, stride) = (shape.kernel[1], shape.stride[1]);
         let served = kernel == shape.kernel[2]
@@ -41,7 +41,7 @@ impl Tiling {
             && shape.pad_before[0] == 0
             && stride <= MAX_STRIDE;
         let outputs: &[usize] = match kernel.div_ceil(stride) {
-            2 if stride > 1 => &[5],
+            2 if stride == 2 => &[5],
             3 => &[2, 4],
             4 => &[3, 5],
             5 => &[2, 4],
@@ -84,18 +84,18 @@ impl Tiling {
 
     /// Number of a tile's products for each input channel: of all phases of all frequencies.
     pub(super) fn products(&self) -> usize {
-        self.products_of_row() * self.products_of_row()
+        self.products_of_axis() * self.products_of_axis()
     }
 
-    /// Number of products of a row of frequencies and of phases.
-    fn products_of_row(&self) -> usize {
+    /// Number of products along an axis: of all phases of all points.
+    fn products_of_axis(&self) -> usize {
         (self.side() - 1) * self.stride + self.last_phases()
     }
 
     /// Number of these products of the frequencies before the one at a row and a column of them.
     #[inline(always)]
     pub(super) fn products_before(&self, row: usize, column: usize) -> usize {
-        row * self.stride * self.products_of_row() + column * self.stride * self.phases_of(row)
+        row * self.stride * self.products_of_axis() + column * self.stride * self.phases_of(row)
     }
 }
 

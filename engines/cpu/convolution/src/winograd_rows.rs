@@ -1,6 +1,7 @@
 //! Winograd's F(M×M, R×R) with vectors of channels in every transform.
 //!
-//! The formula is that of [`super::transforms`], the terms of whose products are the input channels of every phase of the stride.
+//! The formula is that of [`super::transforms`], the terms of whose products are the input channels of every phase of the stride that has
+//! some.
 //! Tiles of all images are numbered through, and blocks of them go through two parallel loops: the first transforms the input into
 //! V[frequency][tile][term], which all workers share; in the second a unit multiplies some of the tiles with some panels of output
 //! channels, frequency by frequency, and transforms the products into the output. Where the channels of the input are apart, a unit
@@ -16,18 +17,37 @@ use super::row_tile::{self, RowAfter, RowTile};
 use super::transforms::{MAX_STRIDE, Tiling, load_products, store_frequencies, transform_input, transform_output};
 use super::{Args, Send2, rounding, tile};
 use hipdnn_cpu_simd::isa::{Isa, Kernel, MAX_LANES, Simd, first};
-use hipdnn_cpu_simd::machine;
+use hipdnn_cpu_simd::machine::{self, Class};
 use hipdnn_cpu_threads::Pool;
 
 /// Bytes of transformed input of a block, for each worker.
 const INPUT_BYTES: usize = 1 << 20;
-/// Factors of the estimate for inputs of planes, for CPUs of eight lanes, for those of sixteen, and for AMD's of sixteen.
-const PLANES: [f64; 3] = [1.1, 1.1, 1.0];
-/// Bytes of an image's input and output beyond which planes come from memory, and other factors for these.
+/// Bytes of an image's input and output beyond which planes come from memory.
 const LARGE_IMAGE: f64 = 8e6;
-const LARGE: [f64; 3] = [1.1, 1.3, 1.0];
-/// Factors for F(5×5, 2×2), for whose four phases there are four times as many transforms for a product as for F(4×4, 3×3).
-const OF_TWO_TAPS: [f64; 3] = [0.85, 1.4, 1.0];
+
+/// Fits of the estimate to measured times.
+struct Fits {
+    /// Factors for inputs of planes, and for planes of a large image.
+    planes: f64,
+    large: f64,
+    /// Factor for F(5×5, 2×2), for whose four phases there are four times as many transforms for a product as for F(4×4, 3×3).
+    two_taps: f64,
+    /// Cycles of the transforms of a tile of 8×8 inputs, in those of F(4×4, 3×3).
+    squares: f64,
+}
+
+impl Fits {
+    const fn of(class: Class) -> Fits {
+        match class {
+            Class::Eight => Fits { planes: 1.1, large: 1.1, two_taps: 0.85, squares: 2.0 },
+            Class::Sixteen => Fits { planes: 1.1, large: 1.3, two_taps: 1.4, squares: 1.9 },
+            Class::SixteenOfAmd => Fits { planes: 1.0, large: 1.0, two_taps: 1.0, squares: 1.9 },
+            // The products take two cycles there, too.
+            Class::HalvesOfAmd => Fits { planes: 1.0, large: 1.0, two_taps: 1.0, squares: 1.5 },
+        }
+    }
+}
+
 /// Bytes of transposed input of a unit.
 const STAGED_BYTES: usize = 256 << 10;
 /// Bytes of transformed weights that stay in the second-level cache.
@@ -42,9 +62,6 @@ const FROM_MESH: [(usize, f64); 2] = [(2 << 20, 24.0), (8 << 20, 10.0)];
 const FROM_BEHIND_MESH: f64 = 5.0;
 /// Estimated cycles of the transforms of a tile of F(2×2, 3×3), in those of F(4×4, 3×3).
 const SMALL: f64 = 0.4;
-/// The same for tiles of 8×8 inputs, for CPUs of eight and of sixteen lanes, which few channels fill less, and where the latter take two
-/// cycles, as those of the products do.
-const SQUARES: [f64; 3] = [2.0, 1.9, 1.5];
 /// Estimated cycles of the output transform of M×M outputs of 6×6 products, in those of 4×4: at least so many, and more for each M.
 const OUTPUTS: (f64, f64) = (0.4, 0.15);
 /// Maximum number of tiles of a unit.
@@ -110,16 +127,16 @@ impl WinogradRows {
             false => (FROM_MESH, FROM_BEHIND_MESH),
         };
         let rate = near.iter().find(|(bytes, _)| all_weights <= *bytes).map_or(behind, |(_, rate)| *rate);
-        // Rows of many planes are far apart in memory. The factors are fits to measured times.
+        // Rows of many planes are far apart in memory.
         let bytes = |channels: usize, sizes: [usize; 3]| (size_of::<f32>() * channels * sizes[1] * sizes[2]) as f64;
         let image = bytes(shape.in_channels, shape.input) + bytes(shape.out_channels, shape.output);
-        let kind = if lanes == 16 && machine::is_amd() { 2 } else { lanes / 16 };
+        let fits = Fits::of(Class::of(lanes));
         let far = match planes[0] {
-            true if image > LARGE_IMAGE => PLANES[kind] * LARGE[kind],
-            true => PLANES[kind],
+            true if image > LARGE_IMAGE => fits.planes * fits.large,
+            true => fits.planes,
             false => 1.0,
         };
-        let fit = far * if tiling.taps() == 2 { OF_TWO_TAPS[kind] } else { 1.0 };
+        let fit = far * if tiling.taps() == 2 { fits.two_taps } else { 1.0 };
         let finish = Epilogue::new(problem);
         let follow = finish.with_summand(|layout| beside(planes[1], layout))?;
         let all = shape.batch * down * across;
@@ -152,7 +169,7 @@ impl WinogradRows {
             cost: f64::INFINITY,
             shape: shape.clone(),
         };
-        let squares = SQUARES[if lanes == 16 && machine::halves_wide_vectors() { 2 } else { lanes / 16 }];
+        let squares = fits.squares;
         // Cycles of a vector's transforms: of the input's tiles, and of the output's.
         let (input, output) = match tiling.side() {
             4 => (SMALL, SMALL),
@@ -225,7 +242,7 @@ impl WinogradRows {
         self.tiling.frequencies()
     }
 
-    /// Number of a product's terms: input channels of each phase.
+    /// Number of a tile's terms: input channels of each phase.
     fn terms(&self) -> usize {
         self.tiling.phases() * self.shape.group_in()
     }
@@ -649,6 +666,7 @@ impl Part<'_> {
         let (side, stride) = (plan.tiling.side(), plan.tiling.stride);
         let first_tile = tiles.start - self.block.start;
         let whole = row_tile::function::<S>(plan.size);
+        let mut pointers = [std::ptr::null::<f32>(); MAX_STRIDE * row_tile::MAX_ROWS];
         for frequency in 0..frequencies {
             let v = self.v.wrapping_add(frequency * of_frequency + first_tile * row);
             // Phases that have products of the frequency: those of a row of them lie side by side, and whole rows do.
@@ -659,7 +677,6 @@ impl Part<'_> {
             let mut tile = 0;
             while tile < tiles.len() {
                 let count = rows.min(tiles.len() - tile);
-                let mut pointers = [std::ptr::null::<f32>(); MAX_STRIDE * row_tile::MAX_ROWS];
                 for tap in 0..taps {
                     for i in 0..count {
                         pointers[tap * count + i] = v.wrapping_add((tile + i) * row + tap * stride * channels);

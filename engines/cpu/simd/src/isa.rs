@@ -207,7 +207,7 @@ pub trait Kernel {
     type Output;
     /// True if the function that the kernel is compiled in has its frame begin on a cache line, for kernels of many more vectors than
     /// there are registers: else the compiler puts vectors where the caller's frame ends, in most processes across the ends of lines.
-    /// It costs a register, and some cycles for each call.
+    /// It costs a register, and some cycles for each call. Kernels that have arrays of vectors are aligned without it. On x86.
     const ALIGNED: bool = false;
     /// Body of the kernel.
     fn run<S: Simd>(self, simd: S) -> Self::Output;

@@ -7,10 +7,29 @@ pub fn is_amd() -> bool {
     identity().is_amd
 }
 
-/// True if instructions on vectors of sixteen `f32` lanes, where there are any, take two cycles, a half each: on AMD's CPUs of the
-/// Zen 4 kind, the ones of family 19h that have AVX-512.
-pub fn halves_wide_vectors() -> bool {
-    identity().is_amd && identity().family == 0x19
+/// Class of a CPU, by its vectors of `f32` lanes: what estimates of cycles tell apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// Eight lanes.
+    Eight,
+    /// Sixteen lanes.
+    Sixteen,
+    /// Sixteen lanes on AMD's CPUs, where an instruction takes a cycle: Zen 5.
+    SixteenOfAmd,
+    /// Sixteen lanes on AMD's CPUs, where an instruction takes two cycles, a half each: Zen 4, the ones of family 19h that have AVX-512.
+    HalvesOfAmd,
+}
+
+impl Class {
+    /// Class of this CPU with vectors of `lanes` lanes.
+    pub fn of(lanes: usize) -> Class {
+        match (lanes, identity()) {
+            (16, Identity { is_amd: true, family: 0x19 }) => Class::HalvesOfAmd,
+            (16, Identity { is_amd: true, .. }) => Class::SixteenOfAmd,
+            (16, _) => Class::Sixteen,
+            _ => Class::Eight,
+        }
+    }
 }
 
 /// Vendor and family of the CPU.

@@ -697,10 +697,13 @@ impl Few {
     fn new(plan: &Plan, threads: usize, by_rows: bool) -> Few {
         let [rows, columns, _] = plan.sizes;
         let most = (SUMS / rows / FEW_COLUMNS * FEW_COLUMNS).min(*LONG_ROWS.end());
-        // As many units for each thread.
-        let units = columns.div_ceil(most).next_multiple_of(threads.max(1));
-        let each = columns.div_ceil(units).next_multiple_of(FEW_COLUMNS);
-        let columns = if by_rows { each.clamp(*LONG_ROWS.start(), most) } else { FEW_COLUMNS };
+        let columns = if by_rows {
+            // The same number of units for each thread, if they are long enough.
+            let units = columns.div_ceil(most).next_multiple_of(threads.max(1)).max(1);
+            columns.div_ceil(units).next_multiple_of(FEW_COLUMNS).clamp(*LONG_ROWS.start(), most)
+        } else {
+            FEW_COLUMNS
+        };
         Few { plan: plan.clone(), by_rows, columns }
     }
 
@@ -993,6 +996,25 @@ mod tests {
             ] {
                 check(what, dims, types, [false, true, false], false);
             }
+        }
+    }
+
+    /// Panels of a constant right side, unless it is read in order: by columns for few rows, by rows for a single one.
+    #[test]
+    fn single_rows_want_no_panels() {
+        for (rows, transposed, wanted) in
+            [(1, false, false), (1, true, false), (3, true, false), (3, false, true), (6, true, true)]
+        {
+            let dims: [&[i64]; 3] = [&[rows, 40], &[40, 1300], &[rows, 1300]];
+            let mut tensors: Vec<TensorDef> = (0..3).map(|i| TensorDef::new(i as i64, Float, dims[i])).collect();
+            if transposed {
+                tensors[1] = TensorDef::new(1, Float, dims[1]).strided(&[1, 40]);
+            }
+            let mut bench = Bench::new(node(), tensors);
+            for uid in 0..2 {
+                bench.fill(uid, noise);
+            }
+            assert_eq!(bench.run_prepared(1).is_some(), wanted, "{rows} rows, transposed: {transposed}");
         }
     }
 

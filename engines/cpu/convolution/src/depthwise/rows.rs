@@ -17,7 +17,7 @@ use super::super::units::{InUnits, Unit};
 use super::strips::{self, LINE};
 use super::{FAR, LEAST_CHANNELS};
 use hipdnn_cpu_simd::isa::{Isa, Kernel, Simd};
-use hipdnn_cpu_simd::machine;
+use hipdnn_cpu_simd::machine::Class;
 
 /// Rows of a strip that are finished together.
 const BLOCK: usize = 4;
@@ -144,10 +144,10 @@ impl DepthwiseRows {
     fn cycles(&self, threads: usize) -> f64 {
         let shape = &self.shape;
         let lanes = self.isa.lanes();
-        let estimate = match lanes {
-            16 if machine::is_amd() && !machine::halves_wide_vectors() => &SIXTEEN_OF_AMD,
-            16 => &SIXTEEN,
-            _ => &EIGHT,
+        let estimate = match Class::of(lanes) {
+            Class::Eight => &EIGHT,
+            Class::Sixteen | Class::HalvesOfAmd => &SIXTEEN,
+            Class::SixteenOfAmd => &SIXTEEN_OF_AMD,
         };
         let ([_, oh, ow], [_, height, width]) = (shape.output, shape.input);
         let (taps, [_, row_stride, stride]) = (shape.kernel[2] as f64, shape.stride);
@@ -205,8 +205,8 @@ impl Kernel for Unit<'_, DepthwiseRows> {
         let strip = self.slot.wrapping_add(shape.taps() * S::LANES);
         let lists = strip.wrapping_add(plan.strip_len());
         let function = function::<S>((shape.kernel[1], shape.stride[1], shape.stride[2]));
-        // SAFETY: the slot has vectors of the weights, the sums of a strip and the lists behind them; image, channel and rows are below the problem's
-        // numbers of them; the memory is the caller's, as `run` of [`InUnits`] asks.
+        // SAFETY: the slot has vectors of the weights, the sums of a strip and the lists behind them; image, channel and rows are below
+        // the problem's numbers of them; the memory is the caller's, as `run` of [`InUnits`] asks.
         unsafe {
             while band < end {
                 let (plane, from) = (band / plan.bands, band % plan.bands);
@@ -241,8 +241,9 @@ struct Rows<'a> {
     to: *mut f32,
     /// Weights of the channel.
     weights: *const f32,
-    /// Takes a vector for each weight, and for each row of a strip.
+    /// Room for a vector of each weight.
     factors: *mut f32,
+    /// Room for a vector of each row of a strip.
     strip: *mut f32,
     /// Bias, and the values of the epilogue's lists.
     lists: *const f32,

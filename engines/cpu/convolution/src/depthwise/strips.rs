@@ -27,7 +27,7 @@ pub(super) struct Columns {
     pub(super) at: *const f32,
     pub(super) line: usize,
     pub(super) height: usize,
-    /// Distance of the value to prefetch from the first tap's column; 0 for none, as what is there has come.
+    /// Distance of the value to prefetch from the first tap's column; 0 for none.
     pub(super) ahead: usize,
     /// Mask of each load, see [`loads`]; null if all that the taps look at is inside of the image.
     pub(super) masks: *const u32,
@@ -153,6 +153,7 @@ impl Columns {
             step!(true step);
             step += 1;
         }
+        // Two at a time: of an odd number sums would be moved between registers.
         while S::LANES == 16 && SH * SW == 1 && step + 2 <= end {
             step!(false step);
             step!(false step + 1);
@@ -171,7 +172,8 @@ impl Columns {
     /// Asks for the strip's columns of the row that is `ahead` of one whose first tap's address is given.
     #[inline(always)]
     fn prefetch<S: Simd, const SW: usize>(&self, s: S, x: *const f32) {
-        if S::LANES * SW == 16 || self.ahead > 0 {
+        // A request for a line that has come costs less than a branch beside each step of a cache line.
+        if S::LANES * SW == LINE || self.ahead > 0 {
             for column in (0..SW * S::LANES).step_by(LINE) {
                 s.prefetch(x.wrapping_add(self.ahead + column));
             }
@@ -221,8 +223,8 @@ impl Columns {
     }
 }
 
-/// Number of weights, the first ones, that are in registers: of those that find no room there the compiler would make copies on the
-/// stack, across the ends of cache lines in most processes.
+/// Number of weights, the first ones, that are loaded once for a strip: of those that find no register the compiler makes copies on the
+/// stack, across the ends of cache lines in most processes, as with eight lanes of a few of nine.
 const fn kept_weights<S: Simd, const W: usize>() -> usize {
     match (S::LANES, W) {
         (_, 3) => 9,
