@@ -1,7 +1,6 @@
 //! Winograd's F(M×M, R×R) with vectors of channels in every transform.
 //!
-//! The formula is that of [`super::transforms`], the terms of whose products are the input channels of every phase of the stride that has
-//! some.
+//! The formula is that of [`super::transforms`]: the terms of a product are the input channels of each phase of the stride that has it.
 //! Tiles of all images are numbered through, and blocks of them go through two parallel loops: the first transforms the input into
 //! V[frequency][tile][term], which all workers share; in the second a unit multiplies some of the tiles with some panels of output
 //! channels, frequency by frequency, and transforms the products into the output. Where the channels of the input are apart, a unit
@@ -121,7 +120,9 @@ impl WinogradRows {
         let (down, across) = (shape.output[1].div_ceil(outputs), shape.output[2].div_ceil(outputs));
         let (cg, kg) = (shape.group_in(), shape.group_out());
         let terms = tiling.phases() * cg;
-        let all_weights = size_of::<f32>() * tiling.products() * shape.groups * cg * kg;
+        // Products of a tile for an output channel, and weights of one.
+        let of_channel = tiling.products() * cg;
+        let all_weights = size_of::<f32>() * shape.groups * of_channel * kg;
         let (near, behind) = match machine::is_amd() {
             true => (FROM_DIE, FROM_MEMORY[lanes / 16]),
             false => (FROM_MESH, FROM_BEHIND_MESH),
@@ -169,12 +170,11 @@ impl WinogradRows {
             cost: f64::INFINITY,
             shape: shape.clone(),
         };
-        let squares = fits.squares;
         // Cycles of a vector's transforms: of the input's tiles, and of the output's.
         let (input, output) = match tiling.side() {
             4 => (SMALL, SMALL),
             6 => (1.0, OUTPUTS.0 + OUTPUTS.1 * outputs as f64),
-            _ => (squares, squares * (OUTPUTS.0 + OUTPUTS.1 * outputs as f64)),
+            _ => (fits.squares, fits.squares * (OUTPUTS.0 + OUTPUTS.1 * outputs as f64)),
         };
         let input = input * if planes[0] { 270.0 } else { 190.0 };
         let output = output * if planes[1] { 240.0 } else { 170.0 };
@@ -192,11 +192,11 @@ impl WinogradRows {
                     let chunks = panels.div_ceil(chunk);
                     let rest = tiles - (tiles - 1) / rows * rows;
                     let whole = ((tiles - 1) / rows) as f64 * tile::step_cycles((rows, vectors), false);
-                    let sum = (tiling.products() * cg) as f64 * (whole + tile::step_cycles((rest, vectors), false));
+                    let sum = of_channel as f64 * (whole + tile::step_cycles((rest, vectors), false));
                     let call = tiles.div_ceil(rows) as f64 * (40.0 + (rows * vectors) as f64 * 1.5);
                     let products = chunk as f64 * (sum + frequencies as f64 * call);
                     let output = (tiles * chunk * vectors) as f64 * output;
-                    let weights = (tiling.products() * cg * chunk * vectors * lanes * 4) as f64;
+                    let weights = (of_channel * chunk * vectors * lanes * 4) as f64;
                     let stream = if chunks as f64 * weights > WEIGHTS_BYTES as f64 { weights / rate } else { 0.0 };
                     let unit = 800.0 + output + products.max(stream) + 0.3 * products.min(stream);
                     let of_block = |tiles_of_block: usize| {

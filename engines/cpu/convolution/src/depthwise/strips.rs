@@ -153,7 +153,7 @@ impl Columns {
             step!(true step);
             step += 1;
         }
-        // Two at a time: of an odd number sums would be moved between registers.
+        // Two in a round, with half the branches.
         while S::LANES == 16 && SH * SW == 1 && step + 2 <= end {
             step!(false step);
             step!(false step + 1);
