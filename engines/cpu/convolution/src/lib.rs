@@ -141,7 +141,8 @@ impl Algorithm {
     /// Estimated cycles of a run; `None` where no other algorithm's estimate is compared with it.
     fn cost(&self) -> Option<f64> {
         match self {
-            Algorithm::Naive | Algorithm::Depthwise(_) | Algorithm::Stem(_) => None,
+            Algorithm::Naive | Algorithm::Depthwise(_) => None,
+            Algorithm::Stem(stem) => Some(stem.cost),
             Algorithm::Direct(direct) => direct.cost,
             Algorithm::DepthwisePlanes(planes) => Some(planes.cost),
             Algorithm::DepthwiseRows(rows) => Some(rows.cost),
@@ -195,8 +196,11 @@ impl Algorithm {
             rows.filter(|rows| rows.cost < limit()).map(|rows| Algorithm::WinogradRows(Box::new(rows)))
         };
         if let Some(stem) = Stem::new(problem, threads, isa).filter(suits) {
-            let limit = || LEAST_OF_STEMS * Indirect::new(problem, threads, isa).cost;
-            return winograd(&limit).unwrap_or(Algorithm::Stem(stem));
+            let indirect = stem.is_in_rows().then(|| Indirect::new(problem, threads, isa));
+            let indirect = indirect.filter(|indirect| indirect.cost < stem.cost);
+            let limit = indirect.as_ref().map_or(stem.cost, |indirect| indirect.cost);
+            let other = || indirect.map_or(Algorithm::Stem(stem), |indirect| Algorithm::Indirect(Box::new(indirect)));
+            return winograd(&|| limit).unwrap_or_else(other);
         }
         if Indirect::suits(problem) {
             let indirect = Indirect::new(problem, threads, isa);
@@ -266,9 +270,6 @@ impl Algorithm {
         all
     }
 }
-
-/// Least time of a stem's kernel in the estimate of an indirect product: its own is not estimated.
-const LEAST_OF_STEMS: f64 = 0.9;
 
 /// Maximum number of products of terms for one of values with which matrix tiles are faster than vectors on shared cores too.
 const MOST_ON_TILES: usize = 4;

@@ -34,6 +34,15 @@ const AHEAD: usize = 32;
 /// Values of the copy of a band's input, which stays in the second-level cache with what passes through it.
 const BAND: usize = (128 << 10) / size_of::<f32>();
 
+/// Estimated cycles of a unit's beginning, of a tile's call and of each of its vectors of sums, and of a vector of results on its way
+/// through a square of places and channels.
+const UNIT: f64 = 400.0;
+const CALL: f64 = 25.0;
+const PER_SUM: f64 = 2.0;
+const TRANSPOSED: f64 = 10.0;
+/// Bytes a cycle of results that are written some lines of a place at a time.
+const SCATTERED: f64 = 16.0;
+
 #[derive(Debug)]
 pub(super) struct Stem {
     shape: Shape,
@@ -49,6 +58,8 @@ pub(super) struct Stem {
     /// Output rows of a unit, and number of units of an image.
     height: usize,
     bands: usize,
+    /// Estimated cycles of a run.
+    pub(super) cost: f64,
 }
 
 impl Stem {
@@ -83,6 +94,7 @@ impl Stem {
             rows,
             height: 1,
             bands: oh,
+            cost: f64::INFINITY,
             shape: shape.clone(),
         };
         if plan.band_len(1) > BAND {
@@ -93,7 +105,30 @@ impl Stem {
         let least = (4 * threads).div_ceil(shape.batch).min(oh);
         plan.height = (1..=oh.div_ceil(least)).rev().find(|height| plan.band_len(*height) <= BAND).unwrap_or(1);
         plan.bands = oh.div_ceil(plan.height);
+        plan.cost = plan.cycles(threads);
         Some(plan)
+    }
+
+    /// Estimated cycles of a run: the tiles' sums and calls, the copy, and how results get to the output. A fit to measured times.
+    fn cycles(&self, threads: usize) -> f64 {
+        let (shape, lanes) = (&self.shape, self.isa.lanes());
+        let panels = shape.out_channels.div_ceil(lanes);
+        let tile = |vectors: usize| {
+            let step = tile::step_cycles((PLACES, vectors), false);
+            shape.depth() as f64 * step + CALL + PER_SUM * (PLACES * vectors) as f64
+        };
+        let tiles = shape.output[2].div_ceil(PLACES) as f64;
+        let sums = tiles * ((panels / VECTORS) as f64 * tile(VECTORS) + (panels % VECTORS) as f64 * tile(1));
+        let row_bytes = (size_of::<f32>() * shape.output[2] * shape.out_channels) as f64;
+        let results = match self.rows {
+            false => (panels * shape.output[2].div_ceil(lanes) * lanes) as f64 * TRANSPOSED,
+            // A row of more channels is written several times over, some lines of each place at a time.
+            true if panels > VECTORS => row_bytes / SCATTERED,
+            true => 0.0,
+        };
+        let copy = (self.band_len(self.height) / lanes) as f64;
+        let unit = UNIT + copy + self.height as f64 * (sums + results);
+        unit * self.units().div_ceil(threads) as f64
     }
 
     /// True if tiles are stored to the output as they are.
