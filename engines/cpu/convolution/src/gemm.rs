@@ -82,6 +82,11 @@ struct Choice {
 pub(super) const SOURCES: std::ops::Range<u8> = 0..4;
 /// Factors of their estimates, a fit to measured times: copies of a single tap, flat copies, picked ones and none.
 const FITS: [f64; 4] = [1.03, 1.0, 1.25, 1.0];
+/// Factor for flat copies of few channels with eight lanes, whose sums are short: of up to so many channels, and of at least so many
+/// pairs of an input and an output channel.
+const SHORT_FLAT: f64 = 1.4;
+const SHORT: usize = 4;
+const PAIRS: usize = 48;
 
 impl Gemm {
     /// Best plan with a source out of `sources`, if the shape has any of them.
@@ -94,6 +99,10 @@ impl Gemm {
         // Channels that are so far apart share two sets of the first-level cache, those of the result as well.
         let in_place = single && problem.is_matrix() && !problem.x.strides[1].is_multiple_of(512);
         let (kg, depth) = (shape.group_out(), shape.depth());
+        let is_short = lanes == 8
+            && shape.in_channels <= SHORT
+            && shape.in_channels * shape.out_channels >= PAIRS
+            && shape.dilation == [1; 3];
         // Values of 16 bits are rounded in scratch memory.
         let store = if problem.y.element == Element::F32 { 2.5 } else { 10.5 };
         let mut best: Option<Choice> = None;
@@ -116,6 +125,7 @@ impl Gemm {
                 if 4 * band_len > BAND_BYTES && !last && !single {
                     continue;
                 }
+                let fit = FITS[usize::from(source)] * if source == 1 && is_short { SHORT_FLAT } else { 1.0 };
                 let places = if source == 1 { (height - 1) * band.pitch + width } else { height * width };
                 for size in tile::sizes(lanes) {
                     let tiles = tiles(places, lanes, *size);
@@ -161,7 +171,7 @@ impl Gemm {
                             false => 0.0,
                         };
                         let unit = 500.0 + fill + pick + compute + stream;
-                        let cost = FITS[usize::from(source)] * unit * units.div_ceil(threads) as f64;
+                        let cost = fit * unit * units.div_ceil(threads) as f64;
                         if best.as_ref().is_none_or(|best| cost < best.cost) {
                             best = Some(Choice { cost, source, size: *size, height, width, chunks });
                         }

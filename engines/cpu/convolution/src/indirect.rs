@@ -54,11 +54,6 @@ const PARTS: usize = 8;
 const REMOTE: f64 = 3.0;
 /// Bytes a cycle of weights: a core that multiplies with all those of a network does not keep them in its caches.
 const FAR: f64 = 5.0;
-/// Bytes of a panel of weights that stay in the first-level cache while tiles of places pass, and bytes a cycle of larger ones, which
-/// each tile gets from the second-level cache, for vectors of eight lanes: 22 on Zen 3, where a tile of two places by four vectors
-/// takes 5.9 cycles a step instead of 4.3. CPUs with sixteen lanes have more of both than any tile there wants.
-const NEAR_PANEL: usize = 24 << 10;
-const SECOND_LEVEL: f64 = 22.0;
 /// Bytes of copied input of a unit.
 const STAGED_BYTES: usize = 512 << 10;
 
@@ -194,9 +189,7 @@ impl Indirect {
             let parts = plane.div_ceil(places);
             let places = places.min(plane);
             let (panels, tiles) = (kg.div_ceil(vectors * lanes), places.div_ceil(rows));
-            let line = size_of::<f32>() * vectors * lanes;
-            let is_large = lanes == 8 && tiles > 1 && line * depth > NEAR_PANEL;
-            let passes = if is_large { line as f64 / SECOND_LEVEL } else { 0.0 };
+            let passes = if tiles > 1 { row_tile::panel_cycles(lanes, vectors, depth) } else { 0.0 };
             let step = |rows: usize| {
                 let step = tile::step_cycles((rows, vectors), false) * if aliased && rows > WAYS { 1.3 } else { 1.0 };
                 step.max(passes)

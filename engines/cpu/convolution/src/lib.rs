@@ -184,23 +184,22 @@ impl Algorithm {
         if let Some(direct) = direct {
             return Algorithm::Direct(direct);
         }
-        // Where tiles are transposed to planes, matrices of taps were as fast when they were measured, or faster, but for columns of
-        // eight lanes a stride apart that a few vectors of channels look at; products of terms are faster anyway.
+        // Products of terms are faster anyway.
         let of_terms = multiplies_terms(problem.x.element, problem.w.element, isa);
-        let few = isa.lanes() == 8 && shape.stride[2] == 2 && shape.in_channels > 2 && shape.out_channels <= 32;
-        let suits = |stem: &Stem| stem.is_in_rows() && !of_terms || few;
+        let mut stem = Stem::new(problem, threads, isa).filter(|_| !of_terms);
         let of_winograd = problem.winograd && problem.constant_weights;
         // Transforms of channels, if they serve the problem and are expected to take less than so many cycles.
         let winograd = |limit: &dyn Fn() -> f64| {
             let rows = of_winograd.then(|| WinogradRows::new(problem, threads, isa)).flatten();
             rows.filter(|rows| rows.cost < limit()).map(|rows| Algorithm::WinogradRows(Box::new(rows)))
         };
-        if let Some(stem) = Stem::new(problem, threads, isa).filter(suits) {
-            let indirect = stem.is_in_rows().then(|| Indirect::new(problem, threads, isa));
-            let indirect = indirect.filter(|indirect| indirect.cost < stem.cost);
-            let limit = indirect.as_ref().map_or(stem.cost, |indirect| indirect.cost);
-            let other = || indirect.map_or(Algorithm::Stem(stem), |indirect| Algorithm::Indirect(Box::new(indirect)));
-            return winograd(&|| limit).unwrap_or_else(other);
+        if let Some(stem) = stem.take_if(|stem| stem.is_in_rows()) {
+            let indirect = Indirect::new(problem, threads, isa);
+            let (cost, best) = match indirect.cost < stem.cost {
+                true => (indirect.cost, Algorithm::Indirect(Box::new(indirect))),
+                false => (stem.cost, Algorithm::Stem(stem)),
+            };
+            return winograd(&|| cost).unwrap_or(best);
         }
         if Indirect::suits(problem) {
             let indirect = Indirect::new(problem, threads, isa);
@@ -216,6 +215,10 @@ impl Algorithm {
             if wide.cost < best.0 || shape.pixels() == 1 && problem.x.element == Element::F32 {
                 best = (wide.cost, Algorithm::Wide(wide));
             }
+        }
+        // Where tiles are transposed to planes, matrices of taps were as fast with sixteen lanes when they were measured, or faster.
+        if let Some(stem) = stem.filter(|stem| isa.lanes() == 8 && stem.cost < best.0) {
+            best = (stem.cost, Algorithm::Stem(stem));
         }
         if Indirect::suits_planes(problem) {
             let indirect = Indirect::new(problem, threads, isa);

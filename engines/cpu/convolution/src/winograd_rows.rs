@@ -38,7 +38,7 @@ struct Fits {
 impl Fits {
     const fn of(class: Class) -> Fits {
         match class {
-            Class::Eight => Fits { planes: 1.1, large: 1.1, two_taps: 0.85, squares: 2.0 },
+            Class::Eight => Fits { planes: 1.1, large: 1.0, two_taps: 0.85, squares: 2.0 },
             Class::Sixteen => Fits { planes: 1.1, large: 1.3, two_taps: 1.4, squares: 1.9 },
             Class::SixteenOfAmd => Fits { planes: 1.0, large: 1.0, two_taps: 1.0, squares: 1.9 },
             // The products take two cycles there, too.
@@ -49,13 +49,15 @@ impl Fits {
 
 /// Bytes of transposed input of a unit.
 const STAGED_BYTES: usize = 256 << 10;
+/// Bytes of products of a unit that wait for their transforms.
+const PRODUCT_BYTES: usize = 512 << 10;
 /// Bytes of transformed weights that stay in the second-level cache.
 const WEIGHTS_BYTES: usize = 768 << 10;
 /// Bytes of transformed weights that arrive in a cycle from behind that cache: from a cache that the cores of a die share, as on
-/// AMD's CPUs, for weights of up to so many bytes.
-const FROM_DIE: [(usize, f64); 2] = [(12 << 20, 24.0), (24 << 20, 12.0)];
+/// AMD's CPUs, for weights of up to so many bytes. Those of eight lanes share 32 MiB with up to seven cores, sometimes with other hosts'.
+const FROM_DIE: [[(usize, f64); 2]; 2] = [[(10 << 20, 24.0), (24 << 20, 6.0)], [(12 << 20, 24.0), (24 << 20, 12.0)]];
 /// The same from memory behind that cache, for CPUs of eight and of sixteen lanes, which have slower and faster memory.
-const FROM_MEMORY: [f64; 2] = [6.0, 9.0];
+const FROM_MEMORY: [f64; 2] = [5.0, 9.0];
 /// The same where caches are across a mesh and a core's own has some 2 MiB, as on Intel's CPUs, and from what is behind.
 const FROM_MESH: [(usize, f64); 2] = [(2 << 20, 24.0), (8 << 20, 10.0)];
 const FROM_BEHIND_MESH: f64 = 5.0;
@@ -92,6 +94,8 @@ pub(super) struct WinogradRows {
     /// Panels of channels of a unit, and number of units of channels.
     chunk: usize,
     chunks: usize,
+    /// Panels whose products with the tiles' terms of a frequency are computed one after the other.
+    bundle: usize,
     /// Estimated cycles of a run.
     pub(super) cost: f64,
 }
@@ -124,7 +128,7 @@ impl WinogradRows {
         let of_channel = tiling.products() * cg;
         let all_weights = size_of::<f32>() * shape.groups * of_channel * kg;
         let (near, behind) = match machine::is_amd() {
-            true => (FROM_DIE, FROM_MEMORY[lanes / 16]),
+            true => (FROM_DIE[lanes / 16], FROM_MEMORY[lanes / 16]),
             false => (FROM_MESH, FROM_BEHIND_MESH),
         };
         let rate = near.iter().find(|(bytes, _)| all_weights <= *bytes).map_or(behind, |(_, rate)| *rate);
@@ -167,6 +171,7 @@ impl WinogradRows {
             tiles: 1,
             chunk: 1,
             chunks: 1,
+            bundle: 1,
             cost: f64::INFINITY,
             shape: shape.clone(),
         };
@@ -182,6 +187,8 @@ impl WinogradRows {
         for size in row_tile::sizes(lanes) {
             let (rows, vectors) = size;
             let panels = kg.div_ceil(vectors * lanes);
+            let passes = row_tile::panel_cycles(lanes, vectors, of_channel / frequencies);
+            let step = |rows: usize| tile::step_cycles((rows, vectors), false).max(passes);
             for groups in 1..=MAX_TILES.div_ceil(rows) {
                 let tiles = (groups * rows).min(block);
                 for chunks in [1, 2, 3, 4, 6, 8, 12, 16, 32] {
@@ -191,8 +198,7 @@ impl WinogradRows {
                     let chunk = panels.div_ceil(chunks);
                     let chunks = panels.div_ceil(chunk);
                     let rest = tiles - (tiles - 1) / rows * rows;
-                    let whole = ((tiles - 1) / rows) as f64 * tile::step_cycles((rows, vectors), false);
-                    let sum = of_channel as f64 * (whole + tile::step_cycles((rest, vectors), false));
+                    let sum = of_channel as f64 * (((tiles - 1) / rows) as f64 * step(rows) + step(rest));
                     let call = tiles.div_ceil(rows) as f64 * (40.0 + (rows * vectors) as f64 * 1.5);
                     let products = chunk as f64 * (sum + frequencies as f64 * call);
                     let output = (tiles * chunk * vectors) as f64 * output;
@@ -213,6 +219,8 @@ impl WinogradRows {
                 }
             }
         }
+        let of_panel = size_of::<f32>() * frequencies * plan.tiles * plan.panel();
+        plan.bundle = (PRODUCT_BYTES / of_panel).clamp(1, plan.chunk);
         plan.steps = epilogue::steps(Some(&plan.follow), plan.list_len());
         Some(plan)
     }
@@ -289,7 +297,7 @@ impl WinogradRows {
 
     /// Stride between frequencies of the products.
     fn product(&self) -> usize {
-        self.tiles * self.panel() + 16
+        self.bundle * self.tiles * self.panel() + 16
     }
 
     /// Columns of the padded input that neighboring tiles look at.
@@ -464,7 +472,11 @@ impl<const M: usize, const N: usize> Kernel for Output<'_, M, N> {
         unsafe {
             let mut image = usize::MAX;
             while panel < panels.end {
-                part.multiply(s, &tiles, panel, products);
+                let number = (panel - panels.start) % plan.bundle;
+                if number == 0 {
+                    part.multiply(s, &tiles, panel..panels.end.min(panel + plan.bundle), products);
+                }
+                let products = products.wrapping_add(number * plan.tiles * width);
                 let list = part.slot.wrapping_add((panel - panels.start) * width);
                 let mut tile = tiles.start;
                 while tile < tiles.end {
@@ -651,9 +663,15 @@ impl Part<'_> {
         unsafe { plan.finish.fill_lists(follow, self.operands, image, channel, count, self.slot, len) };
     }
 
-    /// Computes the products of some tiles with a panel of weights, for all frequencies.
+    /// Computes the products of some tiles with a bundle of panels of weights, for all frequencies.
     #[inline(always)]
-    unsafe fn multiply<S: Simd>(&self, s: S, tiles: &std::ops::Range<usize>, panel: usize, products: *mut f32) {
+    unsafe fn multiply<S: Simd>(
+        &self,
+        s: S,
+        tiles: &std::ops::Range<usize>,
+        bundle: std::ops::Range<usize>,
+        products: *mut f32,
+    ) {
         let plan = self.plan;
         let (width, rows) = (plan.panel(), plan.size.0);
         // Once: the compiler would compute them again for each tile.
@@ -662,7 +680,8 @@ impl Part<'_> {
         let panels = plan.shape.group_out().div_ceil(width);
         let channels = plan.shape.group_in();
         let of_panel = plan.tiling.products() * channels * width;
-        let weights = self.weights.wrapping_add((self.group * panels + panel) * of_panel);
+        let weights = self.weights.wrapping_add((self.group * panels + bundle.start) * of_panel);
+        let (bundle, of_tiles) = (bundle.len(), plan.tiles * width);
         let (side, stride) = (plan.tiling.side(), plan.tiling.stride);
         let first_tile = tiles.start - self.block.start;
         let whole = row_tile::function::<S>(plan.size);
@@ -673,9 +692,11 @@ impl Part<'_> {
             let (i, j) = (frequency / side, frequency % side);
             let (down, across) = (plan.tiling.phases_of(i), plan.tiling.phases_of(j));
             let (taps, run) = if across == stride { (1, down * across) } else { (down, across) };
-            let b = weights.wrapping_add(plan.tiling.products_before(i, j) * channels * width);
-            let mut tile = 0;
-            while tile < tiles.len() {
+            let of_frequency = weights.wrapping_add(plan.tiling.products_before(i, j) * channels * width);
+            let to = products.wrapping_add(frequency * of_products);
+            let (mut panel, mut tile) = (0, 0);
+            while panel < bundle {
+                let b = of_frequency.wrapping_add(panel * of_panel);
                 let count = rows.min(tiles.len() - tile);
                 for tap in 0..taps {
                     for i in 0..count {
@@ -689,7 +710,7 @@ impl Part<'_> {
                     b,
                     bias: std::ptr::null(),
                     clamp: tile::NO_CLAMP,
-                    to: products.wrapping_add(frequency * of_products + tile * width),
+                    to: to.wrapping_add(panel * of_tiles + tile * width),
                     row: width,
                     keep: width,
                     after: None,
@@ -698,6 +719,9 @@ impl Part<'_> {
                 // SAFETY: V has the tiles, the weights the frequency, and the slot room for the products.
                 unsafe { function(s, &job) };
                 tile += count;
+                if tile == tiles.len() {
+                    (panel, tile) = (panel + 1, 0);
+                }
             }
         }
     }
