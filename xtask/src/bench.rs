@@ -112,18 +112,25 @@ fn environment() -> Result<Environment> {
     Ok(environment)
 }
 
-/// Single cases by class, with the rate of multiply-adds that this machine has just now.
+/// Single cases by class, beside the peak of this machine; the options of the script alone where these are asked for.
 fn by_class(script: &str, options: &[OsString], arguments: &[String]) -> Result<()> {
     let environment = environment()?;
-    let mut peak = workspace::cargo();
-    peak.args(["bench", "--quiet", "--package", "hipdnn-engine-cpu", "--bench", "host", "--", "--peak"]);
-    let output = process::capture(&mut peak)?;
+    let mut command = environment.script(script);
+    if !arguments.iter().any(|argument| argument == "--help" || argument == "-h") {
+        command.args(["--peak", &peak()?]);
+    }
+    process::run(command.args(options).args(arguments), "the comparison")
+}
+
+/// Rate of multiply-adds of this machine just now, as the engine's benchmark prints it.
+fn peak() -> Result<String> {
+    let mut engine = workspace::cargo();
+    engine.args(["bench", "--quiet", "--package", "hipdnn-engine-cpu", "--bench", "host", "--", "--peak"]);
+    let output = process::capture(&mut engine)?;
     if !output.status.success() {
         return Err(format!("the engine's benchmark failed: {}", process::tail(&output.stderr, 5)).into());
     }
-    let mut command = environment.script(script);
-    command.args(["--peak", String::from_utf8_lossy(&output.stdout).trim()]).args(options).args(arguments);
-    process::run(&mut command, "the comparison")
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
 /// A benchmark of the CPU engine alone.

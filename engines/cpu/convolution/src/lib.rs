@@ -184,7 +184,7 @@ impl Algorithm {
         if let Some(direct) = direct {
             return Algorithm::Direct(direct);
         }
-        // Products of terms are faster anyway.
+        // Products of terms are faster than stems.
         let of_terms = multiplies_terms(problem.x.element, problem.w.element, isa);
         let mut stem = Stem::new(problem, threads, isa).filter(|_| !of_terms);
         let of_winograd = problem.winograd && problem.constant_weights;
