@@ -82,10 +82,10 @@ struct Choice {
 pub(super) const SOURCES: std::ops::Range<u8> = 0..4;
 /// Factors of their estimates, a fit to measured times: copies of a single tap, flat copies, picked ones and none.
 const FITS: [f64; 4] = [1.03, 1.0, 1.25, 1.0];
-/// Factor for flat copies of few channels with eight lanes, whose sums are short: of up to so many channels, and of at least so many
-/// pairs of an input and an output channel.
+/// Factor for flat copies with eight lanes whose sums are short, of up to so many terms, and of at least so many pairs of an input and an
+/// output channel.
 const SHORT_FLAT: f64 = 1.4;
-const SHORT: usize = 4;
+const SHORT: usize = 36;
 const PAIRS: usize = 48;
 
 impl Gemm {
@@ -100,7 +100,8 @@ impl Gemm {
         let in_place = single && problem.is_matrix() && !problem.x.strides[1].is_multiple_of(512);
         let (kg, depth) = (shape.group_out(), shape.depth());
         let is_short = lanes == 8
-            && shape.in_channels <= SHORT
+            && depth <= SHORT
+            && shape.groups == 1
             && shape.in_channels * shape.out_channels >= PAIRS
             && shape.dilation == [1; 3];
         // Values of 16 bits are rounded in scratch memory.

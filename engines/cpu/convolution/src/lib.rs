@@ -184,26 +184,23 @@ impl Algorithm {
         if let Some(direct) = direct {
             return Algorithm::Direct(direct);
         }
-        // Products of terms are faster than stems.
+        // Products of terms are faster than stems. Where their tiles are transposed to planes, matrices of taps were as fast with sixteen
+        // lanes when they were measured, or faster.
         let of_terms = multiplies_terms(problem.x.element, problem.w.element, isa);
-        let mut stem = Stem::new(problem, threads, isa).filter(|_| !of_terms);
+        let stem = Stem::new(problem, threads, isa).filter(|stem| !of_terms && (stem.is_in_rows() || isa.lanes() == 8));
         let of_winograd = problem.winograd && problem.constant_weights;
         // Transforms of channels, if they serve the problem and are expected to take less than so many cycles.
         let winograd = |limit: &dyn Fn() -> f64| {
             let rows = of_winograd.then(|| WinogradRows::new(problem, threads, isa)).flatten();
             rows.filter(|rows| rows.cost < limit()).map(|rows| Algorithm::WinogradRows(Box::new(rows)))
         };
-        if let Some(stem) = stem.take_if(|stem| stem.is_in_rows()) {
-            let indirect = Indirect::new(problem, threads, isa);
-            let (cost, best) = match indirect.cost < stem.cost {
-                true => (indirect.cost, Algorithm::Indirect(Box::new(indirect))),
-                false => (stem.cost, Algorithm::Stem(stem)),
-            };
-            return winograd(&|| cost).unwrap_or(best);
-        }
         if Indirect::suits(problem) {
             let indirect = Indirect::new(problem, threads, isa);
-            return winograd(&|| indirect.cost).unwrap_or_else(|| Algorithm::Indirect(Box::new(indirect)));
+            let (cost, best) = match stem.filter(|stem| stem.cost < indirect.cost) {
+                Some(stem) => (stem.cost, Algorithm::Stem(stem)),
+                None => (indirect.cost, Algorithm::Indirect(Box::new(indirect))),
+            };
+            return winograd(&|| cost).unwrap_or(best);
         }
         let mut best = (f64::INFINITY, Algorithm::Naive);
         if let Some(gemm) = Gemm::new(problem, threads, isa, gemm::SOURCES) {
@@ -216,8 +213,7 @@ impl Algorithm {
                 best = (wide.cost, Algorithm::Wide(wide));
             }
         }
-        // Where tiles are transposed to planes, matrices of taps were as fast with sixteen lanes when they were measured, or faster.
-        if let Some(stem) = stem.filter(|stem| isa.lanes() == 8 && stem.cost < best.0) {
+        if let Some(stem) = stem.filter(|stem| stem.cost < best.0) {
             best = (stem.cost, Algorithm::Stem(stem));
         }
         if Indirect::suits_planes(problem) {

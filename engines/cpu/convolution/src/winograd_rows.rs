@@ -49,12 +49,13 @@ impl Fits {
 
 /// Bytes of transposed input of a unit.
 const STAGED_BYTES: usize = 256 << 10;
-/// Bytes of products of a unit that wait for their transforms.
+/// Bytes of products of a unit that wait for their transforms: with fewer 512→512 3×3 on 30×30 takes 1.15 times as long on Zen 3.
 const PRODUCT_BYTES: usize = 512 << 10;
 /// Bytes of transformed weights that stay in the second-level cache.
 const WEIGHTS_BYTES: usize = 768 << 10;
 /// Bytes of transformed weights that arrive in a cycle from behind that cache: from a cache that the cores of a die share, as on
-/// AMD's CPUs, for weights of up to so many bytes. Those of eight lanes share 32 MiB with up to seven cores, sometimes with other hosts'.
+/// AMD's CPUs, for weights of up to so many bytes; for CPUs of eight and of sixteen lanes. Of the former, Zen 3 has 32 MiB for eight cores,
+/// some of which may be other virtual machines'.
 const FROM_DIE: [[(usize, f64); 2]; 2] = [[(10 << 20, 24.0), (24 << 20, 6.0)], [(12 << 20, 24.0), (24 << 20, 12.0)]];
 /// The same from memory behind that cache, for CPUs of eight and of sixteen lanes, which have slower and faster memory.
 const FROM_MEMORY: [f64; 2] = [5.0, 9.0];
@@ -188,9 +189,10 @@ impl WinogradRows {
             let (rows, vectors) = size;
             let panels = kg.div_ceil(vectors * lanes);
             let passes = row_tile::panel_cycles(lanes, vectors, of_channel / frequencies);
-            let step = |rows: usize| tile::step_cycles((rows, vectors), false).max(passes);
             for groups in 1..=MAX_TILES.div_ceil(rows) {
                 let tiles = (groups * rows).min(block);
+                let passes = if groups > 1 { passes } else { 0.0 };
+                let step = |rows: usize| tile::step_cycles((rows, vectors), false).max(passes);
                 for chunks in [1, 2, 3, 4, 6, 8, 12, 16, 32] {
                     if chunks > panels || chunks > 4 * threads {
                         break;
@@ -223,6 +225,12 @@ impl WinogradRows {
         plan.bundle = (PRODUCT_BYTES / of_panel).clamp(1, plan.chunk);
         plan.steps = epilogue::steps(Some(&plan.follow), plan.list_len());
         Some(plan)
+    }
+
+    /// Numbers of panels of a chunk and of a bundle, and of tiles of a unit.
+    #[cfg(test)]
+    pub(super) fn parts(&self) -> [usize; 3] {
+        [self.chunk, self.bundle, self.tiles]
     }
 
     /// Name of the algorithm.
@@ -692,11 +700,11 @@ impl Part<'_> {
             let (i, j) = (frequency / side, frequency % side);
             let (down, across) = (plan.tiling.phases_of(i), plan.tiling.phases_of(j));
             let (taps, run) = if across == stride { (1, down * across) } else { (down, across) };
-            let of_frequency = weights.wrapping_add(plan.tiling.products_before(i, j) * channels * width);
+            let b_frequency = weights.wrapping_add(plan.tiling.products_before(i, j) * channels * width);
             let to = products.wrapping_add(frequency * of_products);
             let (mut panel, mut tile) = (0, 0);
             while panel < bundle {
-                let b = of_frequency.wrapping_add(panel * of_panel);
+                let b = b_frequency.wrapping_add(panel * of_panel);
                 let count = rows.min(tiles.len() - tile);
                 for tap in 0..taps {
                     for i in 0..count {
