@@ -227,10 +227,10 @@ impl WinogradRows {
         Some(plan)
     }
 
-    /// Numbers of panels of a chunk and of a bundle, and of tiles of a unit.
+    /// Numbers of panels of a chunk and of a bundle.
     #[cfg(test)]
-    pub(super) fn parts(&self) -> [usize; 3] {
-        [self.chunk, self.bundle, self.tiles]
+    pub(super) fn panels(&self) -> [usize; 2] {
+        [self.chunk, self.bundle]
     }
 
     /// Name of the algorithm.
