@@ -1043,7 +1043,7 @@ fn winograd_of_planes() {
     // Estimates differ with CPUs, and bundles with them.
     let outputs = |isa| (200..1200).step_by(10).find(|outputs| last_is_smaller(isa, *outputs));
     let outputs: BTreeSet<usize> =
-        Isa::available().into_iter().map(|isa| outputs(isa).expect("some channels leave a smaller bundle")).collect();
+        Isa::available().map(|isa| outputs(isa).expect("some channels leave a smaller bundle")).collect();
     let strided = shape((1, 1, 12, 9), [1, 141, 232], [1, 7, 7], [1, 2, 2], [0, 3, 3], [0; 3], ONE);
     let last = [Order::ChannelsLast, Order::Packed, Order::ChannelsLast];
     let pool = Pool::new(1);
