@@ -190,9 +190,9 @@ impl Algorithm {
         let stem = Stem::new(problem, threads, isa).filter(|stem| !of_terms && (stem.is_in_rows() || isa.lanes() == 8));
         let of_winograd = problem.winograd && problem.constant_weights;
         // Transforms of channels, if they serve the problem and are expected to take less than so many cycles.
-        let winograd = |limit: &dyn Fn() -> f64| {
+        let winograd = |limit: f64| {
             let rows = of_winograd.then(|| WinogradRows::new(problem, threads, isa)).flatten();
-            rows.filter(|rows| rows.cost < limit()).map(|rows| Algorithm::WinogradRows(Box::new(rows)))
+            rows.filter(|rows| rows.cost < limit).map(|rows| Algorithm::WinogradRows(Box::new(rows)))
         };
         if Indirect::suits(problem) {
             let indirect = Indirect::new(problem, threads, isa);
@@ -200,7 +200,7 @@ impl Algorithm {
                 Some(stem) => (stem.cost, Algorithm::Stem(stem)),
                 None => (indirect.cost, Algorithm::Indirect(Box::new(indirect))),
             };
-            return winograd(&|| cost).unwrap_or(best);
+            return winograd(cost).unwrap_or(best);
         }
         let mut best = (f64::INFINITY, Algorithm::Naive);
         if let Some(gemm) = Gemm::new(problem, threads, isa, gemm::SOURCES) {
@@ -229,7 +229,7 @@ impl Algorithm {
                 best = (planes.cost, Algorithm::Winograd(planes));
             }
         }
-        winograd(&|| best.0).unwrap_or(best.1)
+        winograd(best.0).unwrap_or(best.1)
     }
 
     /// All algorithms that serve the problem.

@@ -123,7 +123,7 @@ impl Stem {
         let sums = tiles * ((panels / VECTORS) as f64 * tile(VECTORS) + (panels % VECTORS) as f64 * tile(1));
         let row_bytes = (size_of::<f32>() * shape.output[2] * shape.out_channels) as f64;
         let results = match self.rows {
-            false => (panels * shape.output[2].div_ceil(lanes) * lanes) as f64 * TRANSPOSED,
+            false => (panels * shape.output[2].next_multiple_of(lanes)) as f64 * TRANSPOSED,
             // A row of more channels is walked several times, some lines of each place at a time.
             true if panels > VECTORS => row_bytes / SCATTERED,
             true => 0.0,
