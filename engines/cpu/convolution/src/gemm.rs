@@ -34,6 +34,8 @@ enum Source {
     Single,
     /// Places of the padded band side by side, including those between its rows, which are dropped at the store.
     Flat(Band),
+    /// Places of the padded band side by side, in tiles that begin with its rows, and end with them.
+    Rows(Band),
     /// Panels of (input channel and tap × places of a tile) picked from the padded band.
     Picked(Band),
     /// One tap, stride 1 and no padding: the input itself. The last tile is copied where it is not a whole one, and all of them
@@ -79,14 +81,16 @@ struct Choice {
 }
 
 /// Indices of the sources; a shape has either the first or the others.
-pub(super) const SOURCES: std::ops::Range<u8> = 0..4;
-/// Factors of their estimates, a fit to measured times: copies of a single tap, flat copies, picked ones and none.
-const FITS: [f64; 4] = [1.03, 1.0, 1.25, 1.0];
-/// Factor for flat copies with eight lanes whose sums are short, of up to so many terms, and of at least so many pairs of an input and an
-/// output channel.
-const SHORT_FLAT: f64 = 1.4;
-const SHORT: usize = 36;
-const PAIRS: usize = 48;
+pub(super) const SOURCES: std::ops::Range<u8> = 0..5;
+/// Factors of their estimates, a fit to measured times: copies of a single tap, flat copies, picked ones, none, and copies row by row.
+const FITS: [f64; 5] = [1.03, 1.0, 1.25, 1.0, 1.0];
+/// Estimated cycles of a tile, of one of a strip, and of a strip; of a tile's input channel with several taps.
+const TILE: f64 = 40.0;
+const TILE_OF_STRIP: f64 = 10.0;
+const STRIP: f64 = 80.0;
+const CHANNEL: f64 = 6.0;
+/// Factor for flat copies with eight lanes.
+const FLAT_OF_EIGHT: f64 = 1.35;
 
 impl Gemm {
     /// Best plan with a source out of `sources`, if the shape has any of them.
@@ -99,11 +103,6 @@ impl Gemm {
         // Channels that are so far apart share two sets of the first-level cache, those of the result as well.
         let in_place = single && problem.is_matrix() && !problem.x.strides[1].is_multiple_of(512);
         let (kg, depth) = (shape.group_out(), shape.depth());
-        let is_short = lanes == 8
-            && depth <= SHORT
-            && shape.groups == 1
-            && shape.in_channels * shape.out_channels >= PAIRS
-            && shape.dilation == [1; 3];
         // Values of 16 bits are rounded in scratch memory.
         let store = if problem.y.element == Element::F32 { 2.5 } else { 10.5 };
         let mut best: Option<Choice> = None;
@@ -126,13 +125,17 @@ impl Gemm {
                 if 4 * band_len > BAND_BYTES && !last && !single {
                     continue;
                 }
-                let fit = FITS[usize::from(source)] * if source == 1 && is_short { SHORT_FLAT } else { 1.0 };
-                let places = if source == 1 { (height - 1) * band.pitch + width } else { height * width };
+                let fit = FITS[usize::from(source)] * if source == 1 && lanes == 8 { FLAT_OF_EIGHT } else { 1.0 };
+                let (lines, places) = match source {
+                    1 => (1, (height - 1) * band.pitch + width),
+                    4 => (height, width),
+                    _ => (1, height * width),
+                };
                 for size in tile::sizes(lanes) {
-                    let tiles = tiles(places, lanes, *size);
+                    let tiles = lines as f64 * tiles(places, lanes, *size);
                     let step = match source {
                         3 => place_cycles(*size, problem.x.strides[1], depth, lanes),
-                        _ => tile::step_cycles(*size, source == 1),
+                        _ => tile::step_cycles(*size, source == 1 || source == 4),
                     };
                     let row_tiles = kg.div_ceil(size.0);
                     for chunks in [1, 2, 3, 4, 8] {
@@ -164,8 +167,12 @@ impl Gemm {
                         };
                         let fill = fill_len as f64 / lanes as f64 * (value + widened);
                         let pick = if source == 2 { tiles * (depth * size.1) as f64 * 3.5 } else { 0.0 };
-                        let compute =
-                            chunk as f64 * tiles * (depth as f64 * step + (size.0 * size.1) as f64 * store + 40.0);
+                        let (of_tile, of_line) = match source {
+                            4 => (TILE_OF_STRIP + CHANNEL * shape.group_in() as f64, STRIP),
+                            _ => (TILE, 0.0),
+                        };
+                        let sums = depth as f64 * step + (size.0 * size.1) as f64 * store + of_tile;
+                        let compute = chunk as f64 * (tiles * sums + lines as f64 * of_line);
                         let weights = chunk * size.0 * depth * 4;
                         let stream = match kg * depth * 4 > WEIGHTS_BYTES {
                             true => weights as f64 / 8.0 * (tiles / run(shape, source, size.1 * lanes, tiles)).ceil(),
@@ -190,11 +197,11 @@ impl Gemm {
         // Places between rows are dropped at the store: a summand does not have them.
         let direct = finish.in_tile().filter(|tile| dense && (choice.source != 1 || tile.summand.is_none()));
         let band = Band::new(shape, &problem.x, choice.height, choice.width);
-        let places = match choice.source {
-            1 => (choice.height - 1) * band.pitch + choice.width,
-            _ => choice.height * choice.width,
+        let tiles = match choice.source {
+            1 => tiles((choice.height - 1) * band.pitch + choice.width, lanes, choice.size),
+            4 => (choice.height * choice.width.div_ceil(choice.size.1 * lanes)) as f64,
+            _ => tiles(choice.height * choice.width, lanes, choice.size),
         };
-        let tiles = tiles(places, lanes, choice.size);
         Some(Gemm {
             x: problem.x,
             y: problem.y,
@@ -203,6 +210,7 @@ impl Gemm {
                 0 => Source::Single,
                 1 => Source::Flat(band),
                 2 => Source::Picked(band),
+                4 => Source::Rows(band),
                 _ => Source::InPlace,
             },
             steps: epilogue::steps(direct.as_ref(), list_len(chunk, choice.size.0)),
@@ -224,6 +232,7 @@ impl Gemm {
         match self.source {
             Source::Single => "gemm",
             Source::Flat(_) => "implicit gemm, flat",
+            Source::Rows(_) => "implicit gemm, rows",
             Source::Picked(_) => "implicit gemm, picked",
             Source::InPlace => "gemm in place",
         }
@@ -241,7 +250,7 @@ impl Gemm {
     /// Values of a block's packed panels, picked or copied.
     fn panels_len(&self) -> usize {
         let tiles = match self.source {
-            Source::Flat(_) => 0,
+            Source::Flat(_) | Source::Rows(_) => 0,
             // Places that do not fill a tile.
             Source::InPlace if !self.copies_unaligned() => 1,
             Source::Single | Source::InPlace | Source::Picked(_) => self.run,
@@ -258,7 +267,7 @@ impl Gemm {
     fn band_len(&self) -> usize {
         match &self.source {
             Source::Single | Source::InPlace => 0,
-            Source::Flat(band) | Source::Picked(band) => band.len(SLACK),
+            Source::Flat(band) | Source::Rows(band) | Source::Picked(band) => band.len(SLACK),
         }
     }
 
@@ -295,7 +304,7 @@ fn tiles(places: usize, lanes: usize, (rows, vectors): (usize, usize)) -> f64 {
 
 /// Number of tiles of a block among `tiles` of `width` places: blocks are as long as their bytes allow, and even.
 fn run(shape: &Shape, source: u8, width: usize, tiles: f64) -> f64 {
-    if source == 1 {
+    if source == 1 || source == 4 {
         // Weights that stay in a cache come from there as fast as they are used: blocks are for the output's sake, whose
         // rows get longer runs. Their input stays in the first-level cache.
         let weights = 4 * shape.group_out() * shape.depth();
@@ -319,7 +328,8 @@ fn place_cycles((rows, vectors): (usize, usize), stride: usize, depth: usize, la
     let loads = rows as f64 + vectors as f64 * if stride.is_multiple_of(lanes) { 1.0 } else { 2.0 };
     // Of two vectors of eight lanes one crosses the end of a line.
     let crossing = if lanes == 8 && !stride.is_multiple_of(lanes) { 0.4 * vectors as f64 } else { 0.0 };
-    let fetches = 0.015 * loads + crossing + if evict_each_other(stride, depth, lanes) { 0.7 } else { 0.0 };
+    let eight = if lanes == 8 { 0.3 } else { 0.0 };
+    let fetches = 0.015 * loads + eight + crossing + if evict_each_other(stride, depth, lanes) { 0.7 } else { 0.0 };
     ((rows * vectors) as f64 / 2.0).max(loads / 2.0).max(4.0) + fetches
 }
 
@@ -419,16 +429,22 @@ impl Kernel for Unit<'_, Gemm> {
             let copied = match plan.source {
                 Source::Single => true,
                 Source::InPlace => plan.copies_unaligned() && !x.addr().is_multiple_of(4 * S::LANES),
-                Source::Flat(_) | Source::Picked(_) => false,
+                Source::Flat(_) | Source::Rows(_) | Source::Picked(_) => false,
             };
             let (width, mut places) = (plan.tile_places(), at.height * at.width);
-            // Address of a tile's places, distance to those of the next one, and stride between channels.
+            // Address of a tile's places, distance to those of the next one, and strides between channels and between lines of tiles.
             let (mut b, mut next, mut step) = (panels, width * depth, width);
+            let (mut lines, mut line_step) = (1, 0);
             let mut taps = &[0][..];
             match &plan.source {
                 Source::Flat(band) => {
                     band.fill(s, self.x, at.image, at.group, [at.z, at.row, at.column], band_copy, SLACK);
                     places = (at.height - 1) * band.pitch + at.width;
+                    (b, next, step, taps) = (band_copy, width, band.channel, &band.taps);
+                }
+                Source::Rows(band) => {
+                    band.fill(s, self.x, at.image, at.group, [at.z, at.row, at.column], band_copy, SLACK);
+                    (lines, line_step, places) = (at.height, band.pitch, at.width);
                     (b, next, step, taps) = (band_copy, width, band.channel, &band.taps);
                 }
                 Source::Picked(band) => {
@@ -448,10 +464,11 @@ impl Kernel for Unit<'_, Gemm> {
                 }
                 Source::Single | Source::InPlace => {}
             }
-            let tiles = places.div_ceil(width);
-            // Without gaps all tiles but the last are alike.
-            let (alike, last) = (job.lanes(places, 0), job.lanes(places, tiles - 1));
-            // Whole tiles up to here are strips: none of them has gaps, nor goes through scratch memory.
+            let of_line = places.div_ceil(width);
+            let tiles = lines * of_line;
+            // Without gaps all tiles of a line but the last are alike.
+            let (alike, last) = (job.lanes(places, 0), job.lanes(places, of_line - 1));
+            // Whole tiles of a line are strips: none of them has gaps, nor goes through scratch memory.
             let strips = match (&plan.source, &plan.direct) {
                 (Source::Flat(_), _) | (_, None) => 0,
                 _ => places / width,
@@ -478,24 +495,25 @@ impl Kernel for Unit<'_, Gemm> {
                             between[tile - begin] = job.lanes(places, tile);
                         }
                     }
-                    Source::Single | Source::InPlace => {}
+                    Source::Single | Source::InPlace | Source::Rows(_) => {}
                 }
                 for rows in at.tiles.clone() {
                     let mut row = job.row(rows, taps);
                     let mut tile = begin;
                     while tile < end {
-                        let is_last = tile + 1 == tiles;
-                        let count = strips.min(end).saturating_sub(tile).max(1);
+                        let (line, first) = if lines == 1 { (0, tile) } else { (tile / of_line, tile % of_line) };
+                        let is_last = first + 1 == of_line;
+                        let count = strips.saturating_sub(first).min(end - tile).max(1);
                         let mut column = Column {
                             count,
                             next,
                             first: tile == begin,
                             fetch: matches!(plan.source, Source::InPlace) && !copied && rows == at.tiles.start,
-                            narrow: is_last && places - tile * width <= S::LANES,
-                            b: b.wrapping_add((tile - panel) * next),
+                            narrow: is_last && places - first * width <= S::LANES,
+                            b: b.wrapping_add(line * line_step + (first - panel) * next),
                             step,
-                            begin: tile * width,
-                            end: ((tile + count) * width).min(places),
+                            begin: line * places + first * width,
+                            end: line * places + ((first + count) * width).min(places),
                             lanes: if is_last { &last } else { &alike },
                         };
                         match &plan.source {

@@ -47,7 +47,7 @@ const PLANES: (usize, usize) = (8, 16);
 const ROW: usize = 64;
 /// Factors that make the estimated cost comparable with those of algorithms of planes: for sixteen lanes, for eight, and for eight
 /// with a single tap. A fit to measured times of some 500 convolutions.
-const BESIDE_PLANES: [f64; 3] = [0.89, 0.8, 1.04];
+const BESIDE_PLANES: [f64; 3] = [0.89, 0.86, 1.04];
 /// Parts of a plane for each thread, at most, where none of its input is copied.
 const PARTS: usize = 8;
 /// Bytes a cycle of what another thread's core has written.

@@ -184,10 +184,6 @@ impl Algorithm {
         if let Some(direct) = direct {
             return Algorithm::Direct(direct);
         }
-        // Products of terms are faster than stems. Where their tiles are transposed to planes, matrices of taps were as fast with sixteen
-        // lanes when they were measured, or faster.
-        let of_terms = multiplies_terms(problem.x.element, problem.w.element, isa);
-        let stem = Stem::new(problem, threads, isa).filter(|stem| !of_terms && (stem.is_in_rows() || isa.lanes() == 8));
         let of_winograd = problem.winograd && problem.constant_weights;
         // Transforms of channels, if they serve the problem and are expected to take less than so many cycles.
         let winograd = |limit: f64| {
@@ -196,6 +192,9 @@ impl Algorithm {
         };
         if Indirect::suits(problem) {
             let indirect = Indirect::new(problem, threads, isa);
+            // Products of terms are faster than stems.
+            let of_terms = multiplies_terms(problem.x.element, problem.w.element, isa);
+            let stem = if of_terms { None } else { Stem::new(problem, threads, isa) };
             let (cost, best) = match stem.filter(|stem| stem.cost < indirect.cost) {
                 Some(stem) => (stem.cost, Algorithm::Stem(stem)),
                 None => (indirect.cost, Algorithm::Indirect(Box::new(indirect))),
@@ -212,9 +211,6 @@ impl Algorithm {
             if wide.cost < best.0 || shape.pixels() == 1 && problem.x.element == Element::F32 {
                 best = (wide.cost, Algorithm::Wide(wide));
             }
-        }
-        if let Some(stem) = stem.filter(|stem| stem.cost < best.0) {
-            best = (stem.cost, Algorithm::Stem(stem));
         }
         if Indirect::suits_planes(problem) {
             let indirect = Indirect::new(problem, threads, isa);

@@ -1,17 +1,15 @@
 //! Convolution of images of few channels, as networks begin with: vectors run over output channels, and a tile is some
 //! neighboring places of an output row by one or two vectors. Input values are broadcast from a padded copy of the rows
 //! that a band of the output needs, in which the places' values of a tap are a constant distance apart, so that no
-//! matrix of taps is made.
-//!
-//! Where the output's channels are apart, the sums of a row wait in scratch memory, and are transposed on the way out.
+//! matrix of taps is made. The output's channels lie side by side: tiles are stored to it.
 //!
 //! A unit of work is a band of output rows of an image.
 
 #![expect(clippy::needless_range_loop, reason = "closures of iterators are compiled without the instruction set")]
 
-use super::band::{copy, inside, place_distance, store_lanes, zero};
-use super::epilogue::{self, Block, Epilogue, InTile};
-use super::problem::{Element, Layout, Problem, Shape};
+use super::band::{copy, inside, zero};
+use super::epilogue::{self, Epilogue, InTile};
+use super::problem::{Layout, Problem, Shape};
 use super::row_tile::{RowAfter, clamp, finish};
 use super::tile;
 use super::units::{InUnits, Unit};
@@ -28,20 +26,15 @@ const LEAST_OUTPUTS: usize = 8;
 /// Maximum number of terms of a sum: the weights of a tile's channels stay in the first-level cache.
 const MOST_TERMS: usize = 200;
 
-/// Prefetch distance for the output, in places.
-const AHEAD: usize = 32;
-
 /// Values of the copy of a band's input, which stays in the second-level cache with what passes through it.
 const BAND: usize = (128 << 10) / size_of::<f32>();
 
 /// Factors of the estimate for eight and for sixteen lanes, a fit to measured times.
 const FITS: [f64; 2] = [1.0, 0.7];
-/// Estimated cycles of a unit's beginning, of a tile's call and of each of its vectors of sums, and of a vector of results on its way
-/// through a square of places and channels.
+/// Estimated cycles of a unit's beginning, of a tile's call and of each of its vectors of sums.
 const UNIT: f64 = 400.0;
 const CALL: f64 = 25.0;
 const PER_SUM: f64 = 2.0;
-const TRANSPOSED: f64 = 10.0;
 /// Bytes a cycle of results that are written some lines of a place at a time.
 const SCATTERED: f64 = 16.0;
 
@@ -52,11 +45,9 @@ pub(super) struct Stem {
     y: Layout,
     isa: Isa,
     finish: Epilogue,
-    /// Epilogue behind bias and clamp that tiles compute in registers.
-    direct: Option<InTile>,
+    /// Epilogue behind bias and clamp.
+    direct: InTile,
     steps: Vec<tile::Step>,
-    /// True if tiles are stored to the output, whose channels lie side by side.
-    rows: bool,
     /// Output rows of a unit, and number of units of an image.
     height: usize,
     bands: usize,
@@ -65,7 +56,8 @@ pub(super) struct Stem {
 }
 
 impl Stem {
-    /// Makes the plan, if there are few enough input channels and terms, and strides that tiles are made for.
+    /// Makes the plan, if there are few enough input channels and terms, strides that tiles are made for, and an output that they are
+    /// stored to.
     pub(super) fn new(problem: &Problem, threads: usize, isa: Isa) -> Option<Stem> {
         let shape = &problem.shape;
         let applies = shape.groups == 1
@@ -79,13 +71,9 @@ impl Stem {
         if !applies {
             return None;
         }
-        let [_, oh, ow] = shape.output;
+        let oh = shape.output[1];
         let finish = Epilogue::new(problem);
-        let in_rows = finish.in_rows();
-        let rows = in_rows.is_some();
-        let even = oh == 1 || ow == 1 || problem.y.strides[3] == ow * problem.y.strides[4];
-        let beside = place_distance(&problem.y, ow) == 1;
-        let direct = in_rows.or_else(|| finish.before_rounding().filter(|_| even && beside));
+        let direct = finish.in_rows()?;
         let mut plan = Stem {
             x: problem.x,
             y: problem.y,
@@ -93,7 +81,6 @@ impl Stem {
             finish,
             steps: Vec::new(),
             direct,
-            rows,
             height: 1,
             bands: oh,
             cost: f64::INFINITY,
@@ -102,7 +89,7 @@ impl Stem {
         if plan.band_len(1) > BAND {
             return None;
         }
-        plan.steps = epilogue::steps(plan.direct.as_ref(), plan.list_len());
+        plan.steps = epilogue::steps(Some(&plan.direct), plan.list_len());
         // As many rows as the copy has room for, since bands copy those that they share anew; but a few bands a thread.
         let least = (4 * threads).div_ceil(shape.batch).min(oh);
         plan.height = (1..=oh.div_ceil(least)).rev().find(|height| plan.band_len(*height) <= BAND).unwrap_or(1);
@@ -122,20 +109,11 @@ impl Stem {
         let tiles = shape.output[2].div_ceil(PLACES) as f64;
         let sums = tiles * ((panels / VECTORS) as f64 * tile(VECTORS) + (panels % VECTORS) as f64 * tile(1));
         let row_bytes = (size_of::<f32>() * shape.output[2] * shape.out_channels) as f64;
-        let results = match self.rows {
-            false => (panels * shape.output[2].next_multiple_of(lanes)) as f64 * TRANSPOSED,
-            // A row of more channels is walked several times, some lines of each place at a time.
-            true if panels > VECTORS => row_bytes / SCATTERED,
-            true => 0.0,
-        };
+        // A row of more channels is walked several times, some lines of each place at a time.
+        let results = if panels > VECTORS { row_bytes / SCATTERED } else { 0.0 };
         let copy = (self.band_len(self.height) / lanes) as f64;
         let unit = UNIT + copy + self.height as f64 * (sums + results);
         FITS[lanes / 16] * unit * self.units().div_ceil(threads) as f64
-    }
-
-    /// True if tiles are stored to the output as they are.
-    pub(super) fn is_in_rows(&self) -> bool {
-        self.rows
     }
 
     /// Output channels of a weight panel.
@@ -161,17 +139,7 @@ impl Stem {
     }
 
     fn lists_len(&self) -> usize {
-        epilogue::lists_len(self.direct.as_ref(), self.list_len()).next_multiple_of(MAX_LANES)
-    }
-
-    /// Values of a row of sums that wait, for each vector of channels of a tile: whole tiles and whole squares.
-    fn sums_len(&self) -> usize {
-        (self.shape.output[2] + MAX_LANES + PLACES) * self.isa.lanes()
-    }
-
-    /// Stride between the channels of a block that is finished.
-    fn pitch(&self) -> usize {
-        self.shape.output[2].next_multiple_of(MAX_LANES)
+        epilogue::lists_len(Some(&self.direct), self.list_len()).next_multiple_of(MAX_LANES)
     }
 }
 
@@ -185,9 +153,7 @@ impl InUnits for Stem {
     }
 
     fn slot(&self) -> usize {
-        let sums = if self.rows { 0 } else { VECTORS * self.sums_len() };
-        let block = if self.direct.is_some() { 0 } else { self.isa.lanes() * self.pitch() };
-        self.lists_len() + self.band_len(self.height).next_multiple_of(MAX_LANES) + sums + block
+        self.lists_len() + self.band_len(self.height).next_multiple_of(MAX_LANES)
     }
 }
 
@@ -202,14 +168,13 @@ impl Kernel for Unit<'_, Stem> {
         let (image, band) = (self.unit / plan.bands, self.unit % plan.bands);
         let first = band * plan.height;
         let copied = self.slot.wrapping_add(plan.lists_len());
-        let sums = copied.wrapping_add(plan.band_len(plan.height).next_multiple_of(MAX_LANES));
         let (rows, columns) = plan.band_sizes(plan.height);
         let panels = shape.out_channels.div_ceil(S::LANES);
-        // SAFETY: the slot has the lists, the copy and the sums behind each other, as long as `slot` says; image, rows
+        // SAFETY: the slot has the lists and the copy behind each other, as long as `slot` says; image, rows
         // and channels are below the problem's numbers of them; panels have whole vectors of weights; the memory is the
         // caller's, as `run` of [`InUnits`] asks.
         unsafe {
-            let lists = (plan.direct.as_ref(), shape.out_channels);
+            let lists = (Some(&plan.direct), shape.out_channels);
             plan.finish.fill_lists(lists.0, self.operands, image, 0, lists.1, self.slot, plan.list_len());
             self.copy_band(s, image, first, copied);
             for row in first..oh.min(first + plan.height) {
@@ -233,31 +198,18 @@ impl Kernel for Unit<'_, Stem> {
                             values: self.slot.wrapping_add(plan.list_len() + channel),
                             summand: std::ptr::null(),
                             row: 0,
-                            clamp: plan.direct.as_ref().map_or(tile::NO_CLAMP, |tile| tile.clamp),
+                            clamp: plan.direct.clamp,
                         },
-                        to: sums,
-                        place: S::LANES,
-                        vector: plan.sums_len(),
+                        to: self.y.cast::<f32>().wrapping_add(plan.y.offset([image, channel, 0, row, 0])),
+                        place: plan.y.strides[4],
                         count: 0,
-                        keep: vectors * S::LANES,
+                        keep: (vectors * S::LANES).min(shape.out_channels - channel),
                     };
-                    if plan.rows {
-                        let at = plan.y.offset([image, channel, 0, row, 0]);
-                        (tile.to, tile.place, tile.vector) =
-                            (self.y.cast::<f32>().wrapping_add(at), plan.y.strides[4], S::LANES);
-                        tile.keep = tile.keep.min(shape.out_channels - channel);
-                    }
                     for place in (0..ow).step_by(PLACES) {
                         tile.count = PLACES.min(ow - place);
                         function(s, &tile);
                         tile.x = tile.x.wrapping_add(PLACES * shape.stride[2]);
                         tile.to = tile.to.wrapping_add(PLACES * tile.place);
-                    }
-                    if !plan.rows {
-                        for v in 0..vectors {
-                            let from = sums.wrapping_add(v * plan.sums_len());
-                            self.store(s, [image, channel + v * S::LANES, 0, row, 0], from);
-                        }
                     }
                     panel += vectors;
                 }
@@ -297,52 +249,6 @@ impl Unit<'_, Stem> {
             }
         }
     }
-
-    /// Transposes a row of sums of a vector of channels, and stores or finishes it. `at` is its first value's place.
-    ///
-    /// # Safety
-    /// `sums` has a vector for each place of the row, and room up to whole squares; the slot ends with a block of
-    /// `pitch` values for each lane unless the epilogue is computed in registers; the output can be written at the
-    /// row's places, and the operands are those of the problem.
-    #[inline(always)]
-    unsafe fn store<S: Simd>(&self, s: S, at: [usize; 5], sums: *const f32) {
-        let plan = self.plan;
-        let ow = plan.shape.output[2];
-        let channels = S::LANES.min(plan.shape.out_channels - at[1]);
-        let y = plan.y.offset(at);
-        let (distance, pitch) = (plan.y.strides[1], plan.pitch());
-        let block = self.slot.wrapping_add(plan.slot() - if plan.direct.is_some() { 0 } else { S::LANES * pitch });
-        let whole = plan.direct.is_some() && channels == S::LANES && plan.y.element == Element::F32;
-        // SAFETY: the caller's duty; a block's rows take whole vectors, `pitch` being a multiple of the longest.
-        unsafe {
-            for place in (0..ow).step_by(S::LANES) {
-                let count = (ow - place).min(S::LANES);
-                let mut square = [s.splat(0.0); MAX_LANES];
-                for i in 0..S::LANES {
-                    square[i] = s.load(sums.wrapping_add((place + i) * S::LANES));
-                }
-                let square = s.transpose(square);
-                if whole && count == S::LANES {
-                    let to = self.y.cast::<f32>().wrapping_add(y + place);
-                    for i in 0..S::LANES {
-                        s.store(to.wrapping_add(i * distance), square[i]);
-                        s.prefetch_write(to.wrapping_add(i * distance + AHEAD));
-                    }
-                    continue;
-                }
-                for i in 0..S::LANES {
-                    if i < channels && plan.direct.is_some() {
-                        store_lanes(s, plan.y.element, self.y, y + i * distance + place, square[i], count);
-                    } else if i < channels {
-                        s.store(block.wrapping_add(i * pitch + place), square[i]);
-                    }
-                }
-            }
-            if plan.direct.is_none() {
-                plan.finish.run(s, self.operands, self.y, Block { at, values: block, channels, pitch, count: ow });
-            }
-        }
-    }
 }
 
 /// Microkernel arguments: some places of an output row by one or two vectors of channels.
@@ -362,10 +268,9 @@ struct Tile<'a> {
     clamp: (f32, f32),
     /// Epilogue behind bias and clamp.
     after: RowAfter<'a>,
-    /// Destination of the first place's first vector; strides of places and of vectors.
+    /// Destination of the first place's first vector, and stride of places.
     to: *mut f32,
     place: usize,
-    vector: usize,
     /// Number of places and of channels to store.
     count: usize,
     keep: usize,
@@ -435,7 +340,7 @@ impl<const V: usize, const SW: usize> Kernel for Run<'_, V, SW> {
             for place in 0..PLACES {
                 if place < tile.count {
                     for v in 0..V {
-                        let to = tile.to.wrapping_add(place * tile.place + v * tile.vector);
+                        let to = tile.to.wrapping_add(place * tile.place + v * S::LANES);
                         let kept = tile.keep - v * S::LANES;
                         if kept >= S::LANES {
                             s.store(to, values[place][v]);

@@ -725,6 +725,7 @@ fn every_kind_of_shape() {
         "gemm in place",
         "implicit gemm, flat",
         "implicit gemm, picked",
+        "implicit gemm, rows",
         "indirect gemm",
         "matrix tiles",
         "matrix tiles, planes",
@@ -1113,7 +1114,7 @@ fn depthwise_rows() {
 }
 
 /// Few input channels, strides and kernels of networks' first layers, on rows that are no whole tiles, with outputs of
-/// every layout and some of every type; channels that are no whole vectors.
+/// every layout and some of every type, those of which channels lie side by side by stems; channels that are no whole vectors.
 #[test]
 fn stems() {
     let pool = Pool::new(3);
@@ -1129,6 +1130,7 @@ fn stems() {
         of(2, 16, [70, 6], 3, 2, 0, 2),
     ];
     for (i, shape) in shapes.into_iter().enumerate() {
+        let mut names = BTreeSet::new();
         for (j, chain) in CHAINS.iter().enumerate() {
             let elements = [Element::F32, Element::F32, Element::F16, Element::BF16];
             let case = Case {
@@ -1137,9 +1139,9 @@ fn stems() {
                 orders: [Order::ALL[j % 5], Order::Packed, Order::ALL[(i + j) % 5]],
                 ..plain(Shape { flip: j % 4 == 3, ..shape.clone() })
             };
-            let names = check(&case, &on_every_isa(&pool, j % 2 == 0, true), (2000 + 20 * i + j) as u64);
-            assert!(names.contains("stem"), "{names:?}");
+            names.extend(check(&case, &on_every_isa(&pool, j % 2 == 0, true), (2000 + 20 * i + j) as u64));
         }
+        assert!(names.contains("stem") && names.contains("implicit gemm, rows"), "{names:?}");
     }
 }
 
