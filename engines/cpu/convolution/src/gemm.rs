@@ -19,7 +19,7 @@ const WEIGHTS_BYTES: usize = 1 << 20;
 /// Bytes of the places of a block, which stay in the second-level cache while tiles of channels are walked: the weights of
 /// a tile are in the first-level cache meanwhile, and rows of the result are written in runs.
 const BLOCK_BYTES: usize = 128 << 10;
-/// Bytes of a block's places where a band's gaps lie between them, and maximum number of its tiles.
+/// Bytes of a block's places where they lie in the band itself, and maximum number of its tiles.
 const FLAT_BYTES: usize = 16 << 10;
 const BETWEEN: usize = 32;
 /// Number of channels whose places are copied to a panel before those of the next panel.
@@ -73,28 +73,61 @@ pub(super) struct Gemm {
 
 struct Choice {
     cost: f64,
-    source: u8,
+    kind: SourceKind,
     size: (usize, usize),
     height: usize,
     width: usize,
     chunks: usize,
 }
 
-/// Indices of the sources; a shape has either the first or the others.
-pub(super) const SOURCES: std::ops::Range<u8> = 0..5;
-/// Factors of their estimates, a fit to measured times: copies of a single tap, flat copies, picked ones, none, and copies row by row.
-const FITS: [f64; 5] = [1.03, 1.0, 1.25, 1.0, 1.0];
+/// Kind of [`Source`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum SourceKind {
+    Single,
+    Flat,
+    Picked,
+    InPlace,
+    Rows,
+}
+
+impl SourceKind {
+    /// All of them; a shape of a single tap has those without a band, any other those with one.
+    pub(super) const ALL: &'static [SourceKind] =
+        &[SourceKind::Single, SourceKind::Flat, SourceKind::Picked, SourceKind::InPlace, SourceKind::Rows];
+
+    /// Factor of the estimate, a fit to measured times.
+    fn fit(self, lanes: usize) -> f64 {
+        match (self, lanes) {
+            (SourceKind::Single, _) => 1.03,
+            (SourceKind::Flat, 8) => 1.35,
+            (SourceKind::Picked, _) => 1.25,
+            _ => 1.0,
+        }
+    }
+
+    /// True if tiles read the band, in which their places begin anywhere.
+    fn is_in_band(self) -> bool {
+        matches!(self, SourceKind::Flat | SourceKind::Rows)
+    }
+
+    /// Lines of tiles of a band's rows, `pitch` apart, and places of a line.
+    fn lines(self, (height, width): (usize, usize), pitch: usize) -> (usize, usize) {
+        match self {
+            SourceKind::Flat => (1, (height - 1) * pitch + width),
+            SourceKind::Rows => (height, width),
+            _ => (1, height * width),
+        }
+    }
+}
+
 /// Estimated cycles of a tile, of one of a strip, and of a strip; of a tile's input channel with several taps.
 const TILE: f64 = 40.0;
 const TILE_OF_STRIP: f64 = 10.0;
 const STRIP: f64 = 80.0;
 const CHANNEL: f64 = 6.0;
-/// Factor for flat copies with eight lanes.
-const FLAT_OF_EIGHT: f64 = 1.35;
-
 impl Gemm {
-    /// Best plan with a source out of `sources`, if the shape has any of them.
-    pub(super) fn new(problem: &Problem, threads: usize, isa: Isa, sources: std::ops::Range<u8>) -> Option<Gemm> {
+    /// Best plan with a source out of `kinds`, if the shape has any of them.
+    pub(super) fn new(problem: &Problem, threads: usize, isa: Isa, kinds: &[SourceKind]) -> Option<Gemm> {
         let shape = &problem.shape;
         let [_, oh, ow] = shape.output;
         let lanes = isa.lanes();
@@ -103,6 +136,10 @@ impl Gemm {
         // Channels that are so far apart share two sets of the first-level cache, those of the result as well.
         let in_place = single && problem.is_matrix() && !problem.x.strides[1].is_multiple_of(512);
         let (kg, depth) = (shape.group_out(), shape.depth());
+        let finish = Epilogue::new(problem);
+        let strides = problem.y.strides;
+        let dense = (ow == 1 || strides[4] == 1) && (oh == 1 || strides[3] == ow);
+        let in_tile = finish.in_tile().filter(|_| dense);
         // Values of 16 bits are rounded in scratch memory.
         let store = if problem.y.element == Element::F32 { 2.5 } else { 10.5 };
         let mut best: Option<Choice> = None;
@@ -115,27 +152,22 @@ impl Gemm {
             let (down, across) = (oh.div_ceil(height), ow.div_ceil(width));
             let band = Band::new(shape, &problem.x, height, width);
             let band_len = if single { shape.group_in() * height * width } else { band.len(SLACK) };
-            let serves = |source: &u8| match source {
-                0 => single,
-                3 => in_place,
-                _ => !single,
+            let serves = |kind: &SourceKind| match kind {
+                SourceKind::Single => single,
+                SourceKind::InPlace => in_place,
+                SourceKind::Flat | SourceKind::Picked | SourceKind::Rows => !single,
             };
-            for source in sources.clone().filter(serves) {
+            for kind in kinds.iter().copied().filter(serves) {
                 // Of a single tap's input no more than a block is copied at a time.
                 if 4 * band_len > BAND_BYTES && !last && !single {
                     continue;
                 }
-                let fit = FITS[usize::from(source)] * if source == 1 && lanes == 8 { FLAT_OF_EIGHT } else { 1.0 };
-                let (lines, places) = match source {
-                    1 => (1, (height - 1) * band.pitch + width),
-                    4 => (height, width),
-                    _ => (1, height * width),
-                };
+                let (lines, places) = kind.lines((height, width), band.pitch);
                 for size in tile::sizes(lanes) {
                     let tiles = lines as f64 * tiles(places, lanes, *size);
-                    let step = match source {
-                        3 => place_cycles(*size, problem.x.strides[1], depth, lanes),
-                        _ => tile::step_cycles(*size, source == 1 || source == 4),
+                    let step = match kind {
+                        SourceKind::InPlace => place_cycles(*size, problem.x.strides[1], depth, lanes),
+                        _ => tile::step_cycles(*size, kind.is_in_band()),
                     };
                     let row_tiles = kg.div_ceil(size.0);
                     for chunks in [1, 2, 3, 4, 8] {
@@ -145,8 +177,8 @@ impl Gemm {
                         let chunk = row_tiles.div_ceil(chunks);
                         let units =
                             shape.batch * shape.groups * shape.output[0] * down * across * row_tiles.div_ceil(chunk);
-                        let fill_len = match source {
-                            3 => places % (size.1 * lanes) * depth,
+                        let fill_len = match kind {
+                            SourceKind::InPlace => places % (size.1 * lanes) * depth,
                             _ => band_len,
                         };
                         // A copy has the phases of columns that a tap looks at.
@@ -166,22 +198,27 @@ impl Gemm {
                             _ => 8.0,
                         };
                         let fill = fill_len as f64 / lanes as f64 * (value + widened);
-                        let pick = if source == 2 { tiles * (depth * size.1) as f64 * 3.5 } else { 0.0 };
-                        let (of_tile, of_line) = match source {
-                            4 => (TILE_OF_STRIP + CHANNEL * shape.group_in() as f64, STRIP),
+                        let picked = if kind == SourceKind::Picked { depth * size.1 } else { 0 };
+                        let pick = tiles * picked as f64 * 3.5;
+                        // Tiles of a strip are called together, unless they go through scratch memory.
+                        let (of_tile, of_strip) = match kind {
+                            SourceKind::Rows if in_tile.is_some() => {
+                                let channels = if shape.taps() > 1 { shape.group_in() as f64 } else { 0.0 };
+                                (TILE_OF_STRIP + CHANNEL * channels, STRIP)
+                            }
                             _ => (TILE, 0.0),
                         };
                         let sums = depth as f64 * step + (size.0 * size.1) as f64 * store + of_tile;
-                        let compute = chunk as f64 * (tiles * sums + lines as f64 * of_line);
+                        let compute = chunk as f64 * (tiles * sums + lines as f64 * of_strip);
                         let weights = chunk * size.0 * depth * 4;
                         let stream = match kg * depth * 4 > WEIGHTS_BYTES {
-                            true => weights as f64 / 8.0 * (tiles / run(shape, source, size.1 * lanes, tiles)).ceil(),
+                            true => weights as f64 / 8.0 * (tiles / run(shape, kind, size.1 * lanes, tiles)).ceil(),
                             false => 0.0,
                         };
                         let unit = 500.0 + fill + pick + compute + stream;
-                        let cost = fit * unit * units.div_ceil(threads) as f64;
+                        let cost = kind.fit(lanes) * unit * units.div_ceil(threads) as f64;
                         if best.as_ref().is_none_or(|best| cost < best.cost) {
-                            best = Some(Choice { cost, source, size: *size, height, width, chunks });
+                            best = Some(Choice { cost, kind, size: *size, height, width, chunks });
                         }
                     }
                 }
@@ -191,27 +228,21 @@ impl Gemm {
         let choice = best?;
         let row_tiles = kg.div_ceil(choice.size.0);
         let chunk = row_tiles.div_ceil(choice.chunks);
-        let finish = Epilogue::new(problem);
-        let strides = problem.y.strides;
-        let dense = (ow == 1 || strides[4] == 1) && (oh == 1 || strides[3] == ow);
         // Places between rows are dropped at the store: a summand does not have them.
-        let direct = finish.in_tile().filter(|tile| dense && (choice.source != 1 || tile.summand.is_none()));
+        let direct = in_tile.filter(|tile| choice.kind != SourceKind::Flat || tile.summand.is_none());
         let band = Band::new(shape, &problem.x, choice.height, choice.width);
-        let tiles = match choice.source {
-            1 => tiles((choice.height - 1) * band.pitch + choice.width, lanes, choice.size),
-            4 => (choice.height * choice.width.div_ceil(choice.size.1 * lanes)) as f64,
-            _ => tiles(choice.height * choice.width, lanes, choice.size),
-        };
+        let (lines, places) = choice.kind.lines((choice.height, choice.width), band.pitch);
+        let tiles = lines as f64 * tiles(places, lanes, choice.size);
         Some(Gemm {
             x: problem.x,
             y: problem.y,
             isa,
-            source: match choice.source {
-                0 => Source::Single,
-                1 => Source::Flat(band),
-                2 => Source::Picked(band),
-                4 => Source::Rows(band),
-                _ => Source::InPlace,
+            source: match choice.kind {
+                SourceKind::Single => Source::Single,
+                SourceKind::Flat => Source::Flat(band),
+                SourceKind::Rows => Source::Rows(band),
+                SourceKind::Picked => Source::Picked(band),
+                SourceKind::InPlace => Source::InPlace,
             },
             steps: epilogue::steps(direct.as_ref(), list_len(chunk, choice.size.0)),
             direct,
@@ -222,7 +253,7 @@ impl Gemm {
             bands: (oh.div_ceil(choice.height), ow.div_ceil(choice.width)),
             chunk,
             chunks: row_tiles.div_ceil(chunk),
-            run: run(shape, choice.source, choice.size.1 * lanes, tiles) as usize,
+            run: run(shape, choice.kind, choice.size.1 * lanes, tiles) as usize,
             cost: choice.cost,
             shape: shape.clone(),
         })
@@ -303,8 +334,8 @@ fn tiles(places: usize, lanes: usize, (rows, vectors): (usize, usize)) -> f64 {
 }
 
 /// Number of tiles of a block among `tiles` of `width` places: blocks are as long as their bytes allow, and even.
-fn run(shape: &Shape, source: u8, width: usize, tiles: f64) -> f64 {
-    if source == 1 || source == 4 {
+fn run(shape: &Shape, kind: SourceKind, width: usize, tiles: f64) -> f64 {
+    if kind.is_in_band() {
         // Weights that stay in a cache come from there as fast as they are used: blocks are for the output's sake, whose
         // rows get longer runs. Their input stays in the first-level cache.
         let weights = 4 * shape.group_out() * shape.depth();
@@ -312,7 +343,7 @@ fn run(shape: &Shape, source: u8, width: usize, tiles: f64) -> f64 {
             true => BETWEEN,
             false => (FLAT_BYTES / (4 * width * shape.group_in())).clamp(1, BETWEEN),
         };
-        return tiles.clamp(1.0, most as f64);
+        return tiles.ceil().clamp(1.0, most as f64);
     }
     let most = (BLOCK_BYTES / (4 * width * shape.depth())).max(1) as f64;
     let blocks = (tiles / most).ceil().max(1.0);
@@ -328,8 +359,9 @@ fn place_cycles((rows, vectors): (usize, usize), stride: usize, depth: usize, la
     let loads = rows as f64 + vectors as f64 * if stride.is_multiple_of(lanes) { 1.0 } else { 2.0 };
     // Of two vectors of eight lanes one crosses the end of a line.
     let crossing = if lanes == 8 && !stride.is_multiple_of(lanes) { 0.4 * vectors as f64 } else { 0.0 };
-    let eight = if lanes == 8 { 0.3 } else { 0.0 };
-    let fetches = 0.015 * loads + eight + crossing + if evict_each_other(stride, depth, lanes) { 0.7 } else { 0.0 };
+    // What eight lanes leave of the time of lines on their way.
+    let arriving = if lanes == 8 { 0.3 } else { 0.0 };
+    let fetches = 0.015 * loads + arriving + crossing + if evict_each_other(stride, depth, lanes) { 0.7 } else { 0.0 };
     ((rows * vectors) as f64 / 2.0).max(loads / 2.0).max(4.0) + fetches
 }
 
@@ -464,10 +496,10 @@ impl Kernel for Unit<'_, Gemm> {
                 }
                 Source::Single | Source::InPlace => {}
             }
-            let of_line = places.div_ceil(width);
-            let tiles = lines * of_line;
+            let per_line = places.div_ceil(width);
+            let tiles = lines * per_line;
             // Without gaps all tiles of a line but the last are alike.
-            let (alike, last) = (job.lanes(places, 0), job.lanes(places, of_line - 1));
+            let (alike, last) = (job.lanes(places, 0), job.lanes(places, per_line - 1));
             // Whole tiles of a line are strips: none of them has gaps, nor goes through scratch memory.
             let strips = match (&plan.source, &plan.direct) {
                 (Source::Flat(_), _) | (_, None) => 0,
@@ -501,8 +533,8 @@ impl Kernel for Unit<'_, Gemm> {
                     let mut row = job.row(rows, taps);
                     let mut tile = begin;
                     while tile < end {
-                        let (line, first) = if lines == 1 { (0, tile) } else { (tile / of_line, tile % of_line) };
-                        let is_last = first + 1 == of_line;
+                        let (line, first) = if lines == 1 { (0, tile) } else { (tile / per_line, tile % per_line) };
+                        let is_last = first + 1 == per_line;
                         let count = strips.saturating_sub(first).min(end - tile).max(1);
                         let mut column = Column {
                             count,
@@ -539,7 +571,7 @@ impl Kernel for Unit<'_, Gemm> {
 /// Destinations of the places of a tile.
 #[derive(Clone, Copy)]
 struct Lanes {
-    /// Output places of the unit before the tile's and up to its end, gaps between rows left out; read of bands alone.
+    /// Output places of the unit before the tile's and up to its end, gaps between rows left out; read of flat bands alone.
     begin: usize,
     end: usize,
     /// Offset of each vector's first place from the tile's, and lane mask of its places.
@@ -897,7 +929,7 @@ mod tests {
                 flip: false,
             };
             for tiles in [1.0, 7.0, 300.0] {
-                let run = run(&shape, 0, 16, tiles);
+                let run = run(&shape, SourceKind::Single, 16, tiles);
                 assert!(run == 1.0 || run * 64.0 * depth as f64 <= BLOCK_BYTES as f64, "{depth} {tiles}: {run}");
                 let blocks = (tiles / run).ceil();
                 assert!(run == 1.0 || blocks * run - tiles < blocks, "{depth} {tiles}: {run}");

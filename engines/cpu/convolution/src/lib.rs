@@ -31,7 +31,7 @@ pub use problem::{Element, EpilogueStep, Layout, MAX_OPERANDS, Problem, Shape};
 
 use depthwise::{Depthwise, DepthwisePlanes, DepthwiseRows};
 use direct::Direct;
-use gemm::Gemm;
+use gemm::{Gemm, SourceKind};
 use hipdnn_cpu_simd::isa::Isa;
 use hipdnn_cpu_simd::scratch::{LINE, align_up, lines};
 use hipdnn_cpu_threads::Pool;
@@ -202,7 +202,7 @@ impl Algorithm {
             return winograd(cost).unwrap_or(best);
         }
         let mut best = (f64::INFINITY, Algorithm::Naive);
-        if let Some(gemm) = Gemm::new(problem, threads, isa, gemm::SOURCES) {
+        if let Some(gemm) = Gemm::new(problem, threads, isa, SourceKind::ALL) {
             best = (gemm.cost, Algorithm::Gemm(Box::new(gemm)));
         }
         if Wide::applies(shape) {
@@ -235,10 +235,9 @@ impl Algorithm {
         if shape.is_empty() || shape.depth() == 0 {
             return all;
         }
-        for source in gemm::SOURCES {
-            all.extend(
-                Gemm::new(problem, threads, isa, source..source + 1).map(|gemm| Algorithm::Gemm(Box::new(gemm))),
-            );
+        for kind in SourceKind::ALL {
+            let gemm = Gemm::new(problem, threads, isa, std::slice::from_ref(kind));
+            all.extend(gemm.map(|gemm| Algorithm::Gemm(Box::new(gemm))));
         }
         all.extend(Depthwise::new(problem, threads, isa).map(Algorithm::Depthwise));
         if DepthwisePlanes::applies(problem) {

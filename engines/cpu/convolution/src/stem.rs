@@ -1,7 +1,7 @@
 //! Convolution of images of few channels, as networks begin with: vectors run over output channels, and a tile is some
 //! neighboring places of an output row by one or two vectors. Input values are broadcast from a padded copy of the rows
 //! that a band of the output needs, in which the places' values of a tap are a constant distance apart, so that no
-//! matrix of taps is made. The output's channels lie side by side: tiles are stored to it.
+//! matrix of taps is made. Tiles are stored straight to the output, whose channels lie side by side.
 //!
 //! A unit of work is a band of output rows of an image.
 
@@ -174,8 +174,8 @@ impl Kernel for Unit<'_, Stem> {
         // and channels are below the problem's numbers of them; panels have whole vectors of weights; the memory is the
         // caller's, as `run` of [`InUnits`] asks.
         unsafe {
-            let lists = (Some(&plan.direct), shape.out_channels);
-            plan.finish.fill_lists(lists.0, self.operands, image, 0, lists.1, self.slot, plan.list_len());
+            let (tile, channels) = (Some(&plan.direct), shape.out_channels);
+            plan.finish.fill_lists(tile, self.operands, image, 0, channels, self.slot, plan.list_len());
             self.copy_band(s, image, first, copied);
             for row in first..oh.min(first + plan.height) {
                 let mut panel = 0;

@@ -1145,6 +1145,43 @@ fn stems() {
     }
 }
 
+/// Every epilogue of stems, and of strips of output rows: rows of some whole tiles with and without a rest, shorter ones, one that is cut
+/// into bands, and more weights than stay in a cache, of places in planes; of channels side by side for stems.
+#[test]
+fn epilogues_of_strips_and_stems() {
+    let pool = Pool::new(3);
+    let of = |channels, outputs, size: [usize; 2], extent: usize, pad: usize| {
+        let [kernel, pad] = [(extent, 1), (pad, 0)].map(|(value, first)| [first, value, value]);
+        shape((1, 1, channels, outputs), [1, size[0], size[1]], kernel, ONE, pad, [0; 3], ONE)
+    };
+    for (i, shape) in [
+        of(8, 30, [5, 21], 3, 1),
+        of(3, 20, [6, 40], 3, 1),
+        of(4, 13, [4, 70], 3, 0),
+        of(2, 9, [3, 9000], 3, 1),
+        of(250, 130, [3, 33], 3, 1),
+        of(1, 24, [7, 34], 5, 2),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        for (j, chain) in CHAINS.iter().enumerate().filter(|(j, _)| is_small(&shape) || j % 4 == 3) {
+            for y in [Order::Packed, [Order::ChannelsLast, Order::ChannelsLastSliced][j / 2 % 2]] {
+                let case = Case {
+                    epilogue: chain.to_vec(),
+                    orders: [Order::Packed, Order::Packed, y],
+                    ..plain(shape.clone())
+                };
+                let names = check(&case, &on_every_isa(&pool, j % 2 == 0, true), (3000 + 20 * i + j) as u64);
+                assert!(names.contains("implicit gemm, rows"), "{names:?}");
+                // Steps that no tile computes in registers leave stems out.
+                let computed = j == 0 && shape.in_channels <= 4;
+                assert!(!computed || y == Order::Packed || names.contains("stem"), "{names:?}");
+            }
+        }
+    }
+}
+
 /// Problem of a shape, with packed `f32` tensors and constant weights.
 fn packed(shape: Shape) -> Problem {
     let sizes = Problem {
