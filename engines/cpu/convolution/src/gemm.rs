@@ -27,22 +27,6 @@ const FILLED: usize = 16;
 /// Values past the end of a buffer that whole vectors may read.
 const SLACK: usize = (MAX_VECTORS + 2) * MAX_LANES;
 
-/// Source of a tile's input places: the packing of operand B.
-#[derive(Clone, Debug)]
-enum Source {
-    /// One tap and no padding: panels of (input channel × places of a tile), copied straight from the input.
-    Single,
-    /// Places of the padded band side by side, including those between its rows, which are dropped at the store.
-    Flat(Band),
-    /// Places of the padded band side by side, in tiles that begin with its rows, and end with them.
-    Rows(Band),
-    /// Panels of (input channel and tap × places of a tile) picked from the padded band.
-    Picked(Band),
-    /// One tap, stride 1 and no padding: the input itself. The last tile is copied where it is not a whole one, and all of them
-    /// where the input's address would have vectors cross the ends of cache lines.
-    InPlace,
-}
-
 #[derive(Debug)]
 pub(super) struct Gemm {
     shape: Shape,
@@ -50,6 +34,8 @@ pub(super) struct Gemm {
     y: super::Layout,
     isa: Isa,
     source: Source,
+    /// Copy of a unit's input, for sources that have one.
+    band: Option<Band>,
     finish: Epilogue,
     /// Epilogue behind bias and clamp that the kernel computes in registers, if it stores straight to the output.
     direct: Option<InTile>,
@@ -73,48 +59,59 @@ pub(super) struct Gemm {
 
 struct Choice {
     cost: f64,
-    kind: SourceKind,
+    source: Source,
     size: (usize, usize),
     height: usize,
     width: usize,
     chunks: usize,
 }
 
-/// Kind of [`Source`].
+/// Source of a tile's input places: the packing of operand B.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum SourceKind {
+pub(super) enum Source {
+    /// One tap and no padding: panels of (input channel × places of a tile), copied straight from the input.
     Single,
+    /// Places of the padded band side by side, including those between its rows, which are dropped at the store.
     Flat,
+    /// Panels of (input channel and tap × places of a tile) picked from the padded band.
     Picked,
+    /// One tap, stride 1 and no padding: the input itself. The last tile is copied where it is not a whole one, and all of them
+    /// where the input's address would have vectors cross the ends of cache lines.
     InPlace,
+    /// Places of the padded band side by side, in tiles that begin with its rows, and end with them.
     Rows,
 }
 
-impl SourceKind {
+impl Source {
     /// All of them; a shape of a single tap has those without a band, any other those with one.
-    pub(super) const ALL: &'static [SourceKind] =
-        &[SourceKind::Single, SourceKind::Flat, SourceKind::Picked, SourceKind::InPlace, SourceKind::Rows];
+    pub(super) const ALL: &'static [Source] =
+        &[Source::Single, Source::Flat, Source::Picked, Source::InPlace, Source::Rows];
 
     /// Factor of the estimate, a fit to measured times.
     fn fit(self, lanes: usize) -> f64 {
         match (self, lanes) {
-            (SourceKind::Single, _) => 1.03,
-            (SourceKind::Flat, 8) => 1.35,
-            (SourceKind::Picked, _) => 1.25,
+            (Source::Single, _) => 1.03,
+            (Source::Flat, 8) => 1.35,
+            (Source::Picked, _) => 1.25,
             _ => 1.0,
         }
     }
 
+    /// True if the input is copied to a band.
+    fn has_band(self) -> bool {
+        self.is_in_band() || self == Source::Picked
+    }
+
     /// True if tiles read the band, in which their places begin anywhere.
     fn is_in_band(self) -> bool {
-        matches!(self, SourceKind::Flat | SourceKind::Rows)
+        matches!(self, Source::Flat | Source::Rows)
     }
 
     /// Lines of tiles of a band's rows, `pitch` apart, and places of a line.
     fn lines(self, (height, width): (usize, usize), pitch: usize) -> (usize, usize) {
         match self {
-            SourceKind::Flat => (1, (height - 1) * pitch + width),
-            SourceKind::Rows => (height, width),
+            Source::Flat => (1, (height - 1) * pitch + width),
+            Source::Rows => (height, width),
             _ => (1, height * width),
         }
     }
@@ -128,8 +125,8 @@ const STRIP: f64 = 80.0;
 const CHANNEL: f64 = 6.0;
 
 impl Gemm {
-    /// Best plan with a source out of `kinds`, if the shape has any of them.
-    pub(super) fn new(problem: &Problem, threads: usize, isa: Isa, kinds: &[SourceKind]) -> Option<Gemm> {
+    /// Best plan with one of the sources, if the shape has any of them.
+    pub(super) fn new(problem: &Problem, threads: usize, isa: Isa, sources: &[Source]) -> Option<Gemm> {
         let shape = &problem.shape;
         let [_, oh, ow] = shape.output;
         let lanes = isa.lanes();
@@ -154,22 +151,22 @@ impl Gemm {
             let (down, across) = (oh.div_ceil(height), ow.div_ceil(width));
             let band = Band::new(shape, &problem.x, height, width);
             let band_len = if single { shape.group_in() * height * width } else { band.len(SLACK) };
-            let serves = |kind: &SourceKind| match kind {
-                SourceKind::Single => single,
-                SourceKind::InPlace => in_place,
-                SourceKind::Flat | SourceKind::Picked | SourceKind::Rows => !single,
+            let serves = |source: &Source| match source {
+                Source::Single => single,
+                Source::InPlace => in_place,
+                Source::Flat | Source::Picked | Source::Rows => !single,
             };
-            for kind in kinds.iter().copied().filter(serves) {
+            for source in sources.iter().copied().filter(serves) {
                 // Of a single tap's input no more than a block is copied at a time.
                 if 4 * band_len > BAND_BYTES && !last && !single {
                     continue;
                 }
-                let (lines, places) = kind.lines((height, width), band.pitch);
+                let (lines, places) = source.lines((height, width), band.pitch);
                 for size in tile::sizes(lanes) {
                     let tiles = lines as f64 * tiles(places, lanes, *size);
-                    let step = match kind {
-                        SourceKind::InPlace => place_cycles(*size, problem.x.strides[1], depth, lanes),
-                        _ => tile::step_cycles(*size, kind.is_in_band()),
+                    let step = match source {
+                        Source::InPlace => place_cycles(*size, problem.x.strides[1], depth, lanes),
+                        _ => tile::step_cycles(*size, source.is_in_band()),
                     };
                     let row_tiles = kg.div_ceil(size.0);
                     for chunks in [1, 2, 3, 4, 8] {
@@ -179,8 +176,8 @@ impl Gemm {
                         let chunk = row_tiles.div_ceil(chunks);
                         let units =
                             shape.batch * shape.groups * shape.output[0] * down * across * row_tiles.div_ceil(chunk);
-                        let fill_len = match kind {
-                            SourceKind::InPlace => places % (size.1 * lanes) * depth,
+                        let fill_len = match source {
+                            Source::InPlace => places % (size.1 * lanes) * depth,
                             _ => band_len,
                         };
                         // A copy has the phases of columns that a tap looks at.
@@ -200,11 +197,11 @@ impl Gemm {
                             _ => 8.0,
                         };
                         let fill = fill_len as f64 / lanes as f64 * (value + widened);
-                        let picked = if kind == SourceKind::Picked { depth * size.1 } else { 0 };
+                        let picked = if source == Source::Picked { depth * size.1 } else { 0 };
                         let pick = tiles * picked as f64 * 3.5;
                         // Tiles of a strip are called together, unless they go through scratch memory.
-                        let (of_tile, of_strip) = match kind {
-                            SourceKind::Rows if in_tile.is_some() => {
+                        let (of_tile, of_strip) = match source {
+                            Source::Rows if in_tile.is_some() => {
                                 let channels = if shape.taps() > 1 { shape.group_in() as f64 } else { 0.0 };
                                 (TILE_OF_STRIP + CHANNEL * channels, STRIP)
                             }
@@ -214,13 +211,13 @@ impl Gemm {
                         let compute = chunk as f64 * (tiles * sums + lines as f64 * of_strip);
                         let weights = chunk * size.0 * depth * 4;
                         let stream = match kg * depth * 4 > WEIGHTS_BYTES {
-                            true => weights as f64 / 8.0 * (tiles / run(shape, kind, size.1 * lanes, tiles)).ceil(),
+                            true => weights as f64 / 8.0 * (tiles / run(shape, source, size.1 * lanes, tiles)).ceil(),
                             false => 0.0,
                         };
                         let unit = 500.0 + fill + pick + compute + stream;
-                        let cost = kind.fit(lanes) * unit * units.div_ceil(threads) as f64;
+                        let cost = source.fit(lanes) * unit * units.div_ceil(threads) as f64;
                         if best.as_ref().is_none_or(|best| cost < best.cost) {
-                            best = Some(Choice { cost, kind, size: *size, height, width, chunks });
+                            best = Some(Choice { cost, source, size: *size, height, width, chunks });
                         }
                     }
                 }
@@ -231,21 +228,16 @@ impl Gemm {
         let row_tiles = kg.div_ceil(choice.size.0);
         let chunk = row_tiles.div_ceil(choice.chunks);
         // Places between rows are dropped at the store: a summand does not have them.
-        let direct = in_tile.filter(|tile| choice.kind != SourceKind::Flat || tile.summand.is_none());
+        let direct = in_tile.filter(|tile| choice.source != Source::Flat || tile.summand.is_none());
         let band = Band::new(shape, &problem.x, choice.height, choice.width);
-        let (lines, places) = choice.kind.lines((choice.height, choice.width), band.pitch);
+        let (lines, places) = choice.source.lines((choice.height, choice.width), band.pitch);
         let tiles = lines as f64 * tiles(places, lanes, choice.size);
         Some(Gemm {
             x: problem.x,
             y: problem.y,
             isa,
-            source: match choice.kind {
-                SourceKind::Single => Source::Single,
-                SourceKind::Flat => Source::Flat(band),
-                SourceKind::Rows => Source::Rows(band),
-                SourceKind::Picked => Source::Picked(band),
-                SourceKind::InPlace => Source::InPlace,
-            },
+            source: choice.source,
+            band: choice.source.has_band().then_some(band),
             steps: epilogue::steps(direct.as_ref(), list_len(chunk, choice.size.0)),
             direct,
             finish,
@@ -255,7 +247,7 @@ impl Gemm {
             bands: (oh.div_ceil(choice.height), ow.div_ceil(choice.width)),
             chunk,
             chunks: row_tiles.div_ceil(chunk),
-            run: run(shape, choice.kind, choice.size.1 * lanes, tiles) as usize,
+            run: run(shape, choice.source, choice.size.1 * lanes, tiles) as usize,
             cost: choice.cost,
             shape: shape.clone(),
         })
@@ -264,9 +256,9 @@ impl Gemm {
     pub(super) fn name(&self) -> &'static str {
         match self.source {
             Source::Single => "gemm",
-            Source::Flat(_) => "implicit gemm, flat",
-            Source::Rows(_) => "implicit gemm, rows",
-            Source::Picked(_) => "implicit gemm, picked",
+            Source::Flat => "implicit gemm, flat",
+            Source::Rows => "implicit gemm, rows",
+            Source::Picked => "implicit gemm, picked",
             Source::InPlace => "gemm in place",
         }
     }
@@ -283,10 +275,10 @@ impl Gemm {
     /// Values of a block's packed panels, picked or copied.
     fn panels_len(&self) -> usize {
         let tiles = match self.source {
-            Source::Flat(_) | Source::Rows(_) => 0,
+            Source::Flat | Source::Rows => 0,
             // Places that do not fill a tile.
             Source::InPlace if !self.copies_unaligned() => 1,
-            Source::Single | Source::InPlace | Source::Picked(_) => self.run,
+            Source::Single | Source::InPlace | Source::Picked => self.run,
         };
         (tiles * self.tile_places() * self.shape.depth() + SLACK).next_multiple_of(16)
     }
@@ -298,10 +290,7 @@ impl Gemm {
     }
 
     fn band_len(&self) -> usize {
-        match &self.source {
-            Source::Single | Source::InPlace => 0,
-            Source::Flat(band) | Source::Rows(band) | Source::Picked(band) => band.len(SLACK),
-        }
+        self.band.as_ref().map_or(0, |band| band.len(SLACK))
     }
 
     /// Values of a per-channel list of a unit.
@@ -336,8 +325,8 @@ fn tiles(places: usize, lanes: usize, (rows, vectors): (usize, usize)) -> f64 {
 }
 
 /// Number of tiles of a block among `tiles` of `width` places: blocks are as long as their bytes allow, and even.
-fn run(shape: &Shape, kind: SourceKind, width: usize, tiles: f64) -> f64 {
-    if kind.is_in_band() {
+fn run(shape: &Shape, source: Source, width: usize, tiles: f64) -> f64 {
+    if source.is_in_band() {
         // Weights that stay in a cache come from there as fast as they are used: blocks are for the output's sake, whose
         // rows get longer runs. Their input stays in the first-level cache.
         let weights = 4 * shape.group_out() * shape.depth();
@@ -463,48 +452,38 @@ impl Kernel for Unit<'_, Gemm> {
             let copied = match plan.source {
                 Source::Single => true,
                 Source::InPlace => plan.copies_unaligned() && !x.addr().is_multiple_of(4 * S::LANES),
-                Source::Flat(_) | Source::Rows(_) | Source::Picked(_) => false,
+                Source::Flat | Source::Rows | Source::Picked => false,
             };
-            let (width, mut places) = (plan.tile_places(), at.height * at.width);
-            // Address of a tile's places, distance to those of the next one, and strides between channels and between lines of tiles.
+            let width = plan.tile_places();
+            let pitch = plan.band.as_ref().map_or(0, |band| band.pitch);
+            let (lines, places) = plan.source.lines((at.height, at.width), pitch);
+            // Address of a tile's places, distance to those of the next one, and stride between channels.
             let (mut b, mut next, mut step) = (panels, width * depth, width);
-            let (mut lines, mut line_step) = (1, 0);
             let mut taps = &[0][..];
-            match &plan.source {
-                Source::Flat(band) => {
-                    band.fill(s, self.x, at.image, at.group, [at.z, at.row, at.column], band_copy, SLACK);
-                    places = (at.height - 1) * band.pitch + at.width;
+            if let Some(band) = &plan.band {
+                band.fill(s, self.x, at.image, at.group, [at.z, at.row, at.column], band_copy, SLACK);
+                if plan.source.is_in_band() {
                     (b, next, step, taps) = (band_copy, width, band.channel, &band.taps);
                 }
-                Source::Rows(band) => {
-                    band.fill(s, self.x, at.image, at.group, [at.z, at.row, at.column], band_copy, SLACK);
-                    (lines, line_step, places) = (at.height, band.pitch, at.width);
-                    (b, next, step, taps) = (band_copy, width, band.channel, &band.taps);
+            } else if !copied {
+                let from = at.image * strides[0]
+                    + at.group * plan.shape.group_in() * strides[1]
+                    + at.z * strides[2]
+                    + at.row * strides[3]
+                    + at.column * strides[4];
+                (b, next, step) = (x.wrapping_add(from), width, strides[1]);
+                // Whole vectors would pass the end of the input, and what is computed of them has to be numbers.
+                if places % width != 0 {
+                    job.fill_rest(s, b, places / width * width, places, panels);
                 }
-                Source::Picked(band) => {
-                    band.fill(s, self.x, at.image, at.group, [at.z, at.row, at.column], band_copy, SLACK);
-                }
-                Source::InPlace if !copied => {
-                    let from = at.image * strides[0]
-                        + at.group * plan.shape.group_in() * strides[1]
-                        + at.z * strides[2]
-                        + at.row * strides[3]
-                        + at.column * strides[4];
-                    (b, next, step) = (x.wrapping_add(from), width, strides[1]);
-                    // Whole vectors would pass the end of the input, and what is computed of them has to be numbers.
-                    if places % width != 0 {
-                        job.fill_rest(s, b, places / width * width, places, panels);
-                    }
-                }
-                Source::Single | Source::InPlace => {}
             }
             let per_line = places.div_ceil(width);
             let tiles = lines * per_line;
             // Without gaps all tiles of a line but the last are alike.
             let (alike, last) = (job.lanes(places, 0), job.lanes(places, per_line - 1));
             // Whole tiles of a line are strips: none of them has gaps, nor goes through scratch memory.
-            let strips = match (&plan.source, &plan.direct) {
-                (Source::Flat(_), _) | (_, None) => 0,
+            let strips = match (plan.source, &plan.direct) {
+                (Source::Flat, _) | (_, None) => 0,
                 _ => places / width,
             };
             let mut between = [alike; BETWEEN];
@@ -513,23 +492,23 @@ impl Kernel for Unit<'_, Gemm> {
                 let end = (begin + plan.run).min(tiles);
                 // Panels are those of the block.
                 let mut panel = 0;
-                match &plan.source {
-                    Source::Single | Source::InPlace if copied => {
+                match (plan.source, &plan.band) {
+                    (Source::Single | Source::InPlace, _) if copied => {
                         panel = begin;
                         job.fill_single(s, panels, begin * width, (end * width).min(places));
                     }
-                    Source::Picked(band) => {
+                    (Source::Picked, Some(band)) => {
                         panel = begin;
                         for tile in begin..end {
                             job.pick(s, band, band_copy, tile, panels.wrapping_add((tile - begin) * next));
                         }
                     }
-                    Source::Flat(_) => {
+                    (Source::Flat, _) => {
                         for tile in begin..end {
                             between[tile - begin] = job.lanes(places, tile);
                         }
                     }
-                    Source::Single | Source::InPlace | Source::Rows(_) => {}
+                    _ => {}
                 }
                 for rows in at.tiles.clone() {
                     let mut row = job.row(rows, taps);
@@ -542,16 +521,16 @@ impl Kernel for Unit<'_, Gemm> {
                             count,
                             next,
                             first: tile == begin,
-                            fetch: matches!(plan.source, Source::InPlace) && !copied && rows == at.tiles.start,
+                            fetch: plan.source == Source::InPlace && !copied && rows == at.tiles.start,
                             narrow: is_last && places - first * width <= S::LANES,
-                            b: b.wrapping_add(line * line_step + (first - panel) * next),
+                            b: b.wrapping_add(line * pitch + (first - panel) * next),
                             step,
                             begin: line * places + first * width,
                             end: line * places + ((first + count) * width).min(places),
                             lanes: if is_last { &last } else { &alike },
                         };
-                        match &plan.source {
-                            Source::Flat(_) => {
+                        match plan.source {
+                            Source::Flat => {
                                 let lanes = &between[tile - begin];
                                 (column.begin, column.end, column.lanes) = (lanes.begin, lanes.end, lanes);
                             }
@@ -634,9 +613,9 @@ impl<S: Simd> Job<'_, S> {
         let (plan, ow) = (self.unit.plan, self.at.width);
         let begin = tile * plan.tile_places();
         let (mut to, mut keep) = ([0; MAX_VECTORS], [0; MAX_VECTORS]);
-        match &plan.source {
+        match (plan.source, &plan.band) {
             // Places between rows are dropped on the way out.
-            Source::Flat(band) => {
+            (Source::Flat, Some(band)) => {
                 let pitch = band.pitch;
                 let flat = |lane: usize| lane / pitch * ow + (lane % pitch).min(ow);
                 let (from, end) = (flat(begin), flat((begin + plan.tile_places()).min(places)));
@@ -931,7 +910,7 @@ mod tests {
                 flip: false,
             };
             for tiles in [1.0, 7.0, 300.0] {
-                let run = run(&shape, SourceKind::Single, 16, tiles);
+                let run = run(&shape, Source::Single, 16, tiles);
                 assert!(run == 1.0 || run * 64.0 * depth as f64 <= BLOCK_BYTES as f64, "{depth} {tiles}: {run}");
                 let blocks = (tiles / run).ceil();
                 assert!(run == 1.0 || blocks * run - tiles < blocks, "{depth} {tiles}: {run}");

@@ -31,7 +31,7 @@ pub use problem::{Element, EpilogueStep, Layout, MAX_OPERANDS, Problem, Shape};
 
 use depthwise::{Depthwise, DepthwisePlanes, DepthwiseRows};
 use direct::Direct;
-use gemm::{Gemm, SourceKind};
+use gemm::Gemm;
 use hipdnn_cpu_simd::isa::Isa;
 use hipdnn_cpu_simd::scratch::{LINE, align_up, lines};
 use hipdnn_cpu_threads::Pool;
@@ -202,7 +202,7 @@ impl Algorithm {
             return winograd(cost).unwrap_or(best);
         }
         let mut best = (f64::INFINITY, Algorithm::Naive);
-        if let Some(gemm) = Gemm::new(problem, threads, isa, SourceKind::ALL) {
+        if let Some(gemm) = Gemm::new(problem, threads, isa, gemm::Source::ALL) {
             best = (gemm.cost, Algorithm::Gemm(Box::new(gemm)));
         }
         if Wide::applies(shape) {
@@ -235,8 +235,8 @@ impl Algorithm {
         if shape.is_empty() || shape.depth() == 0 {
             return all;
         }
-        for kind in SourceKind::ALL {
-            let gemm = Gemm::new(problem, threads, isa, std::slice::from_ref(kind));
+        for source in gemm::Source::ALL {
+            let gemm = Gemm::new(problem, threads, isa, std::slice::from_ref(source));
             all.extend(gemm.map(|gemm| Algorithm::Gemm(Box::new(gemm))));
         }
         all.extend(Depthwise::new(problem, threads, isa).map(Algorithm::Depthwise));
