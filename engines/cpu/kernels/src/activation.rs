@@ -4,7 +4,42 @@
 //! result (tested against f64); results below the smallest normal number may be zero.
 
 use super::sums::{add_widened, total};
-use hipdnn_cpu_simd::isa::{EXPONENT, Isa, Kernel, MAX_LANES, Simd, WHOLE, first};
+use hipdnn_cpu_simd::isa::{EXPONENT, Isa, Kernel, Lanewise, MAX_LANES, Several, Simd, WHOLE, first};
+
+/// Maps an expression of `x`, written in the operations of the set `s`, over all values of a row: of [`TOGETHER`] vectors at a time,
+/// operation by operation, then of whole vectors, then of what is left.
+macro_rules! map_several {
+    ($s:ident, $row:expr, |$x:ident| $value:expr) => {{
+        let Row { from, to, len } = $row;
+        let mut at = 0;
+        // SAFETY: so many values are left in the row, which who computes it vouches for; each is read before its place is written.
+        unsafe {
+            while at + TOGETHER * S::LANES <= len {
+                let mut values = [$s.splat(0.0); TOGETHER];
+                for i in 0..TOGETHER {
+                    values[i] = $s.load(from.add(at + i * S::LANES));
+                }
+                let values = {
+                    let ($s, $x) = (Several::<S, TOGETHER>($s), values);
+                    $value
+                };
+                for i in 0..TOGETHER {
+                    $s.store(to.add(at + i * S::LANES), values[i]);
+                }
+                at += TOGETHER * S::LANES;
+            }
+        }
+        map(
+            $s,
+            Row { from, to, len }.part(at, len - at),
+            #[inline(always)]
+            |$x| $value,
+        )
+    }};
+}
+
+/// Vectors whose values are computed together, operation by operation.
+const TOGETHER: usize = 4;
 
 /// An activation with its parameters.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -132,75 +167,45 @@ impl Activation {
                     },
                 );
             }
-            Activation::Sigmoid => map(
-                s,
-                row,
-                #[inline(always)]
-                |x| sigmoid(s, x),
-            ),
-            Activation::Tanh => map(
-                s,
-                row,
-                #[inline(always)]
-                |x| tanh(s, x),
-            ),
+            Activation::Sigmoid => map_several!(s, row, |x| sigmoid(s, x)),
+            Activation::Tanh => map_several!(s, row, |x| tanh(s, x)),
             Activation::Swish { beta } => {
                 // A finite `x` where the weight vanishes.
-                let low = s.splat(if beta > 0.0 { f32::MIN } else { f32::NEG_INFINITY });
-                let high = s.splat(if beta < 0.0 { f32::MAX } else { f32::INFINITY });
-                let beta = s.splat(beta);
-                map(
-                    s,
-                    row,
-                    #[inline(always)]
-                    |x| s.mul(s.min(high, s.max(low, x)), sigmoid(s, s.mul(beta, x))),
-                );
+                if beta > 0.0 {
+                    map_several!(s, row, |x| {
+                        let weight = sigmoid_of_negative(s, s.mul(s.splat(-beta), x));
+                        s.mul(s.max(s.splat(f32::MIN), x), weight)
+                    });
+                } else {
+                    let high = if beta < 0.0 { f32::MAX } else { f32::INFINITY };
+                    map_several!(s, row, |x| {
+                        let weight = sigmoid_of_negative(s, s.mul(s.splat(-beta), x));
+                        s.mul(s.min(s.splat(high), x), weight)
+                    });
+                }
             }
-            Activation::Gelu => map(
-                s,
-                row,
-                #[inline(always)]
-                |x| {
-                    let half = s.splat(0.5);
-                    let weight = s.fma(half, erf(s, s.mul(x, s.splat(std::f32::consts::FRAC_1_SQRT_2))), half);
-                    s.mul(s.max(s.splat(f32::MIN), x), weight)
-                },
-            ),
-            Activation::GeluTanh => map(
-                s,
-                row,
-                #[inline(always)]
-                |x| {
-                    // (1 + tanh u) / 2 = sigmoid(2u) with u = √(2/π)·(x + 0.044715·x³)
-                    let cube = s.mul(s.mul(x, x), x);
-                    let u2 = s.mul(s.splat(1.595_769), s.fma(s.splat(0.044715), cube, x));
-                    s.mul(s.max(s.splat(f32::MIN), x), sigmoid(s, u2))
-                },
-            ),
-            Activation::Elu { alpha } => {
-                let alpha = s.splat(alpha);
-                map(
-                    s,
-                    row,
-                    #[inline(always)]
-                    |x| {
-                        let below = s.mul(alpha, expm1(s, s.min(s.splat(0.0), x)));
-                        s.select(s.lt(s.splat(0.0), x), x, below)
-                    },
-                );
-            }
+            Activation::Gelu => map_several!(s, row, |x| {
+                let half = s.splat(0.5);
+                let weight = s.fma(half, erf(s, s.mul(x, s.splat(std::f32::consts::FRAC_1_SQRT_2))), half);
+                s.mul(s.max(s.splat(f32::MIN), x), weight)
+            }),
+            Activation::GeluTanh => map_several!(s, row, |x| {
+                // (1 + tanh u) / 2 = sigmoid(2u) with u = √(2/π)·(x + 0.044715·x³)
+                let cube = s.mul(s.mul(x, x), x);
+                let u2 = s.mul(s.splat(-1.595_769), s.fma(s.splat(0.044715), cube, x));
+                s.mul(s.max(s.splat(f32::MIN), x), sigmoid_of_negative(s, u2))
+            }),
+            Activation::Elu { alpha } => map_several!(s, row, |x| {
+                let below = s.mul(s.splat(alpha), expm1(s, s.min(s.splat(0.0), x)));
+                s.select(s.lt(s.splat(0.0), x), x, below)
+            }),
             Activation::Softplus { beta } => {
-                let (beta, scale) = (s.splat(beta), s.splat(1.0 / beta));
-                map(
-                    s,
-                    row,
-                    #[inline(always)]
-                    |x| {
-                        let t = s.mul(beta, x);
-                        let tail = log1p_unit(s, exp(s, s.sub(s.splat(0.0), s.abs(t))));
-                        s.mul(scale, s.add(s.max(s.splat(0.0), t), tail))
-                    },
-                );
+                let scale = 1.0 / beta;
+                map_several!(s, row, |x| {
+                    let t = s.mul(s.splat(beta), x);
+                    let tail = log1p_unit(s, exp(s, s.sub(s.splat(0.0), s.abs(t))));
+                    s.mul(s.splat(scale), s.add(s.max(s.splat(0.0), t), tail))
+                });
             }
             Activation::HardSigmoid { alpha, beta } => {
                 let (alpha, beta) = (s.splat(alpha), s.splat(beta));
@@ -298,12 +303,7 @@ impl Kernel for Exponential {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        map(
-            s,
-            self.0,
-            #[inline(always)]
-            |x| exp(s, x),
-        );
+        map_several!(s, self.0, |x| exp(s, x));
     }
 }
 
@@ -735,7 +735,7 @@ fn map_two<S: Simd>(s: S, row: Row, other: *const f32, f: impl Fn(S::V, S::V) ->
 
 /// Gated value `x · weight`; zero rather than NaN for an infinite `x` of weight zero.
 #[inline(always)]
-fn gate<S: Simd>(s: S, x: S::V, weight: S::V) -> S::V {
+fn gate<S: Lanewise>(s: S, x: S::V, weight: S::V) -> S::V {
     let some = s.lt(s.splat(0.0), weight);
     // A NaN weight comes from a NaN `x`.
     let nan = s.nan(weight);
@@ -744,13 +744,13 @@ fn gate<S: Simd>(s: S, x: S::V, weight: S::V) -> S::V {
 }
 
 #[inline(always)]
-fn hard_sigmoid<S: Simd>(s: S, alpha: S::V, beta: S::V, x: S::V) -> S::V {
+fn hard_sigmoid<S: Lanewise>(s: S, alpha: S::V, beta: S::V, x: S::V) -> S::V {
     s.min(s.splat(1.0), s.max(s.splat(0.0), s.fma(alpha, x, beta)))
 }
 
 /// `c[0] + c[1]·x + …` by Horner's rule.
 #[inline(always)]
-fn polynomial<S: Simd, const N: usize>(s: S, x: S::V, c: [f32; N]) -> S::V {
+fn polynomial<S: Lanewise, const N: usize>(s: S, x: S::V, c: [f32; N]) -> S::V {
     let mut sum = s.splat(c[N - 1]);
     let mut i = N - 1;
     while i > 0 {
@@ -766,27 +766,28 @@ const LN_2: (f32, f32) = (-0.693_359_4, 2.121_944_4e-4);
 /// Coefficients of `(eʳ - 1 - r) / r²`.
 const EXP: [f32; 5] = [0.499_999_94, 0.166_665_2, 0.041_668_39, 0.008_368_745, 0.001_381_453_7];
 
-/// Whole number n nearest to x / ln 2, shifted by `at` (as the sum with it leaves it), and `eʳ - 1` of the rest
-/// r = x - n·ln 2, |r| ≤ ln 2 / 2. Multiples of the first part of ln 2 are exact.
-///
-/// `(eʳ - 1 - r) / r²` is a polynomial whose error is at most 4·10⁻⁹ of eʳ (least squares on Chebyshev nodes, reweighted).
+/// Whole number n nearest to x / ln 2, shifted by `at` (as the sum with it leaves it), and the rest r = x - n·ln 2,
+/// |r| ≤ ln 2 / 2. Multiples of the first part of ln 2 are exact.
 #[inline(always)]
-fn exp_parts<S: Simd>(s: S, x: S::V, at: f32) -> (S::V, S::V) {
+fn exp_rest<S: Lanewise>(s: S, x: S::V, at: f32) -> (S::V, S::V) {
     let shifted = s.fma(x, s.splat(std::f32::consts::LOG2_E), s.splat(at));
     let n = s.sub(shifted, s.splat(at));
     let r = s.fma(n, s.splat(LN_2.0), x);
-    let r = s.fma(n, s.splat(LN_2.1), r);
-    // In pairs: shorter chains than Horner's.
-    let square = s.mul(r, r);
-    let low = s.fma(s.splat(EXP[1]), r, s.splat(EXP[0]));
-    let high = s.fma(s.splat(EXP[3]), r, s.splat(EXP[2]));
-    let high = s.fma(s.splat(EXP[4]), square, high);
-    (shifted, s.fma(s.fma(high, square, low), square, r))
+    (shifted, s.fma(n, s.splat(LN_2.1), r))
+}
+
+/// Whole number of [`exp_rest`], and `eʳ - 1` of the rest.
+///
+/// `(eʳ - 1 - r) / r²` is a polynomial whose error is at most 4·10⁻⁹ of eʳ (least squares on Chebyshev nodes, reweighted).
+#[inline(always)]
+fn exp_parts<S: Lanewise>(s: S, x: S::V, at: f32) -> (S::V, S::V) {
+    let (shifted, r) = exp_rest(s, x, at);
+    (shifted, s.fma(s.mul(polynomial(s, r, EXP), r), r, r))
 }
 
 /// `eˣ`, within 2 ulp.
 #[inline(always)]
-pub fn exp<S: Simd>(s: S, x: S::V) -> S::V {
+pub fn exp<S: Lanewise>(s: S, x: S::V) -> S::V {
     // Beyond these the result is infinite or zero; `x` second keeps NaN.
     let x = s.min(s.splat(89.0), s.max(s.splat(-104.5), x));
     let (shifted, p) = exp_parts(s, x, WHOLE);
@@ -862,7 +863,7 @@ pub(crate) fn falling_exps<S: Simd, const N: usize>(s: S, mut x: [S::V; N], cons
 
 /// `eˣ - 1` for x ≤ 64, within 3 ulp.
 #[inline(always)]
-fn expm1<S: Simd>(s: S, x: S::V) -> S::V {
+fn expm1<S: Lanewise>(s: S, x: S::V) -> S::V {
     let (shifted, p) = exp_parts(s, s.max(s.splat(-40.0), x), EXPONENT);
     // 2ⁿ·(1 + p) - 1
     let scale = s.exponent(shifted);
@@ -870,15 +871,22 @@ fn expm1<S: Simd>(s: S, x: S::V) -> S::V {
 }
 
 #[inline(always)]
-fn sigmoid<S: Simd>(s: S, x: S::V) -> S::V {
-    // 1 / (1 + e⁻ˣ) with both sides of the quotient 2⁻³² times that: the power stays in range wherever the result is not
-    // zero, and what it adds where it is smaller than e⁻⁶⁰ is nothing.
+fn sigmoid<S: Lanewise>(s: S, x: S::V) -> S::V {
+    sigmoid_of_negative(s, s.sub(s.splat(0.0), x))
+}
+
+/// `1 / (1 + eˣ)`: the sigmoid of `-x`.
+#[inline(always)]
+fn sigmoid_of_negative<S: Lanewise>(s: S, x: S::V) -> S::V {
+    // Both sides of the quotient 2⁻³² times their values: the power stays in range wherever the result is not zero, and what it adds
+    // where it is smaller than e⁻⁶⁰ is nothing.
     const SCALE: f32 = 1.0 / (1u64 << 32) as f32;
-    let x = s.min(s.splat(104.5), s.max(s.splat(-60.0), s.sub(s.splat(0.0), x)));
-    let (shifted, p) = exp_parts(s, x, EXPONENT - 32.0);
-    let scale = s.exponent(shifted);
+    let x = s.min(s.splat(104.5), s.max(s.splat(-60.0), x));
+    let (shifted, r) = exp_rest(s, x, EXPONENT - 32.0);
+    let [c0, c1, c2, c3, c4] = EXP;
     let unit = s.splat(SCALE);
-    s.quotient(unit, s.add(unit, s.fma(scale, p, scale)))
+    let power = polynomial(s, r, [1.0, 1.0, c0, c1, c2, c3, c4]);
+    s.quotient(unit, s.fma(s.exponent(shifted), power, unit))
 }
 
 /// `tanh x`, within 6 ulp.
@@ -886,7 +894,7 @@ fn sigmoid<S: Simd>(s: S, x: S::V) -> S::V {
 /// An odd rational function fitted up to 9.02 (relative error 10⁻⁹, as [`erf`]'s) to `tanh x · (1 + 2.5·10⁻⁷ (x / 9.02)⁸)`, which
 /// there is past one by more than rounding errors: the quotient is cut where it grows past one.
 #[inline(always)]
-fn tanh<S: Simd>(s: S, x: S::V) -> S::V {
+fn tanh<S: Lanewise>(s: S, x: S::V) -> S::V {
     let above = [1.0, 0.137_838_05, 0.004_006_486_4, 3.154_214_5e-5, 5.056_943e-8];
     let below = [1.0, 0.471_171_37, 0.027_730_292, 4.203_661_2e-4, 1.613_611_8e-6, 7.329_859_4e-10];
     let x = s.min(s.splat(9.02), s.max(s.splat(-9.02), x));
@@ -900,7 +908,7 @@ fn tanh<S: Simd>(s: S, x: S::V) -> S::V {
 /// An odd rational function fitted to it up to 3.95 (relative error 2·10⁻⁹, by linearized least squares on Chebyshev nodes,
 /// reweighted), where it is one but for 3·10⁻⁸. From there to 4.6 the quotient grows past one, where it is cut.
 #[inline(always)]
-fn erf<S: Simd>(s: S, x: S::V) -> S::V {
+fn erf<S: Lanewise>(s: S, x: S::V) -> S::V {
     let above = [
         std::f32::consts::FRAC_2_SQRT_PI,
         0.185_169_04,
@@ -919,7 +927,7 @@ fn erf<S: Simd>(s: S, x: S::V) -> S::V {
 
 /// `ln(1 + t)` for t from 0 to 1: 2·artanh(z) with z = t / (2 + t) ≤ 1/3, whose series' next term is below 10⁻⁸ of it.
 #[inline(always)]
-fn log1p_unit<S: Simd>(s: S, t: S::V) -> S::V {
+fn log1p_unit<S: Lanewise>(s: S, t: S::V) -> S::V {
     let z = s.quotient(t, s.add(t, s.splat(2.0)));
     let c = [1.0 / 3.0, 1.0 / 5.0, 1.0 / 7.0, 1.0 / 9.0, 1.0 / 11.0, 1.0 / 13.0, 1.0 / 15.0];
     let square = s.mul(z, z);

@@ -12,6 +12,7 @@ mod amx;
 #[cfg(target_arch = "x86_64")]
 mod avx512_bf16;
 mod portable;
+mod several;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
@@ -20,6 +21,7 @@ pub use amx::{Amx, Tiles};
 #[cfg(target_arch = "x86_64")]
 pub use avx512_bf16::Avx512Bf16;
 pub use portable::Portable;
+pub use several::Several;
 #[cfg(target_arch = "x86_64")]
 pub use x86::{Avx2, Avx512};
 
@@ -225,7 +227,7 @@ pub const MAX_LANES: usize = 16;
 pub const WHOLE: f32 = 12_582_912.0;
 
 /// [`WHOLE`] with the bias of exponents: the lowest bits of its sum with `n` are the exponent of 2ⁿ, for
-/// [`Simd::exponent`].
+/// [`Lanewise::exponent`].
 pub const EXPONENT: f32 = WHOLE + 127.0;
 
 /// Lanes of three vectors in another order: each comes from the place that `from` gives of its own, places counted on from
@@ -244,22 +246,13 @@ fn rearranged<S: Simd>(s: S, vectors: [S::V; 3], from: impl Fn(usize) -> usize) 
     [0, 1, 2].map(|i| unsafe { s.load(after.as_ptr().add(i * S::LANES)) })
 }
 
-/// The vector operations kernels are written in; lane `i` of a mask is bit `i` of its `u32`.
-pub trait Simd: Copy + Send + Sync + 'static {
-    /// A vector of `LANES` `f32` values.
+/// Operations on vectors lane by lane: what functions of numbers are written in, for one vector or for [`Several`].
+pub trait Lanewise: Copy {
+    /// A vector of `f32` values.
     type V: Copy;
-    /// A mask of `LANES` lanes.
+    /// A mask of its lanes.
     type M: Copy;
-    /// A vector of half as many `f64` values.
-    type W: Copy;
-    /// Number of lanes of a vector.
-    const LANES: usize;
 
-    /// Enters `kernel` in a function compiled for this set.
-    fn call<K: Kernel>(self, kernel: K) -> K::Output;
-
-    /// Mask with the low `LANES` bits of `bits`.
-    fn mask(self, bits: u32) -> Self::M;
     /// Vector with `value` in all lanes.
     fn splat(self, value: f32) -> Self::V;
     /// `a + b`.
@@ -300,6 +293,20 @@ pub trait Simd: Copy + Send + Sync + 'static {
     fn nan(self, a: Self::V) -> Self::M;
     /// `yes` in the lanes of `mask`, `no` elsewhere.
     fn select(self, mask: Self::M, yes: Self::V, no: Self::V) -> Self::V;
+}
+
+/// The vector operations kernels are written in; lane `i` of a mask is bit `i` of its `u32`.
+pub trait Simd: Lanewise + Send + Sync + 'static {
+    /// A vector of half as many `f64` values.
+    type W: Copy;
+    /// Number of lanes of a vector.
+    const LANES: usize;
+
+    /// Enters `kernel` in a function compiled for this set.
+    fn call<K: Kernel>(self, kernel: K) -> K::Output;
+
+    /// Mask with the low `LANES` bits of `bits`.
+    fn mask(self, bits: u32) -> Self::M;
     /// The maximum of the lanes' bits as unsigned numbers.
     fn max_bits(self, a: Self::V, b: Self::V) -> Self::V;
     /// Lanes rounded to the nearest value whose lower 16 bits are zero, to the larger magnitude if two are as near.

@@ -1,6 +1,6 @@
 //! The portable set: plain Rust on arrays, and the reference for the others.
 
-use super::{Kernel, Pick, Simd};
+use super::{Kernel, Lanewise, Pick, Simd};
 use crate::convert::round_bf16;
 
 const LANES: usize = 8;
@@ -48,21 +48,9 @@ macro_rules! lanewise {
     };
 }
 
-impl Simd for Portable {
+impl Lanewise for Portable {
     type V = [f32; LANES];
     type M = u32;
-    type W = [f64; LANES / 2];
-    const LANES: usize = LANES;
-
-    #[inline]
-    fn call<K: Kernel>(self, kernel: K) -> K::Output {
-        kernel.enter(self)
-    }
-
-    #[inline(always)]
-    fn mask(self, bits: u32) -> u32 {
-        bits
-    }
 
     #[inline(always)]
     fn splat(self, value: f32) -> [f32; LANES] {
@@ -78,11 +66,44 @@ impl Simd for Portable {
         fma(a, b, c) = a * b + c;
         min(a, b) = if a < b { a } else { b };
         max(a, b) = if a > b { a } else { b };
+        abs(a) = a.abs();
+        exponent(a) = f32::from_bits(a.to_bits() << 23);
+    }
+
+    #[inline(always)]
+    fn lt(self, a: [f32; LANES], b: [f32; LANES]) -> u32 {
+        (0..LANES).fold(0, |m, i| m | u32::from(a[i] < b[i]) << i)
+    }
+
+    #[inline(always)]
+    fn nan(self, a: [f32; LANES]) -> u32 {
+        (0..LANES).fold(0, |m, i| m | u32::from(a[i].is_nan()) << i)
+    }
+
+    #[inline(always)]
+    fn select(self, mask: u32, yes: [f32; LANES], no: [f32; LANES]) -> [f32; LANES] {
+        std::array::from_fn(|i| if mask >> i & 1 == 1 { yes[i] } else { no[i] })
+    }
+}
+
+impl Simd for Portable {
+    type W = [f64; LANES / 2];
+    const LANES: usize = LANES;
+
+    #[inline]
+    fn call<K: Kernel>(self, kernel: K) -> K::Output {
+        kernel.enter(self)
+    }
+
+    #[inline(always)]
+    fn mask(self, bits: u32) -> u32 {
+        bits
+    }
+
+    lanewise! {
         max_bits(a, b) = f32::from_bits(a.to_bits().max(b.to_bits()));
         round_to_upper(a) = f32::from_bits(a.to_bits().wrapping_add(0x8000) & 0xffff_0000);
         pair_upper(even, odd) = f32::from_bits(even.to_bits() >> 16 | odd.to_bits() & 0xffff_0000);
-        abs(a) = a.abs();
-        exponent(a) = f32::from_bits(a.to_bits() << 23);
     }
 
     wide_lanewise! {
@@ -119,21 +140,6 @@ impl Simd for Portable {
     unsafe fn load_widened(self, p: *const f32) -> [Self::W; 2] {
         // SAFETY: the caller's duty.
         self.widen(unsafe { self.load(p) })
-    }
-
-    #[inline(always)]
-    fn lt(self, a: [f32; LANES], b: [f32; LANES]) -> u32 {
-        (0..LANES).fold(0, |m, i| m | u32::from(a[i] < b[i]) << i)
-    }
-
-    #[inline(always)]
-    fn nan(self, a: [f32; LANES]) -> u32 {
-        (0..LANES).fold(0, |m, i| m | u32::from(a[i].is_nan()) << i)
-    }
-
-    #[inline(always)]
-    fn select(self, mask: u32, yes: [f32; LANES], no: [f32; LANES]) -> [f32; LANES] {
-        std::array::from_fn(|i| if mask >> i & 1 == 1 { yes[i] } else { no[i] })
     }
 
     #[inline(always)]

@@ -1,7 +1,7 @@
 //! AVX2 with FMA, and AVX-512.
 
 use super::portable::{read_lanes, write_lanes};
-use super::{Kernel, MAX_LANES, Pick, Simd, first};
+use super::{Kernel, Lanewise, MAX_LANES, Pick, Simd, first};
 use std::arch::asm;
 use std::arch::x86_64::*;
 use std::mem::MaybeUninit;
@@ -90,22 +90,9 @@ macro_rules! operations {
     };
 }
 
-impl Simd for Avx512 {
+impl Lanewise for Avx512 {
     type V = __m512;
     type M = __mmask16;
-    type W = __m512d;
-    const LANES: usize = 16;
-
-    #[inline]
-    fn call<K: Kernel>(self, kernel: K) -> K::Output {
-        // SAFETY: the token exists only where the CPU has these instructions.
-        unsafe { kernel.enter_avx512(self) }
-    }
-
-    #[inline(always)]
-    fn mask(self, bits: u32) -> __mmask16 {
-        bits as __mmask16
-    }
 
     operations! {
         splat(value: f32) -> __m512 = _mm512_set1_ps(value);
@@ -127,6 +114,26 @@ impl Simd for Avx512 {
         exponent(a: __m512) -> __m512 = _mm512_castsi512_ps(_mm512_slli_epi32::<23>(_mm512_castps_si512(a)));
         lt(a: __m512, b: __m512) -> __mmask16 = _mm512_cmp_ps_mask::<_CMP_LT_OQ>(a, b);
         nan(a: __m512) -> __mmask16 = _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(a, a);
+        select(mask: __mmask16, yes: __m512, no: __m512) -> __m512 = _mm512_mask_blend_ps(mask, no, yes);
+    }
+}
+
+impl Simd for Avx512 {
+    type W = __m512d;
+    const LANES: usize = 16;
+
+    #[inline]
+    fn call<K: Kernel>(self, kernel: K) -> K::Output {
+        // SAFETY: the token exists only where the CPU has these instructions.
+        unsafe { kernel.enter_avx512(self) }
+    }
+
+    #[inline(always)]
+    fn mask(self, bits: u32) -> __mmask16 {
+        bits as __mmask16
+    }
+
+    operations! {
         zip(a: __m512, b: __m512) -> (__m512, __m512) = {
             let low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
             let high = _mm512_setr_epi32(8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
@@ -177,7 +184,6 @@ impl Simd for Avx512 {
                 _mm512_permutex2var_ps(_mm512_permutex2var_ps(a, two[2], b), three[2], c),
             ]
         };
-        select(mask: __mmask16, yes: __m512, no: __m512) -> __m512 = _mm512_mask_blend_ps(mask, no, yes);
         max_bits(a: __m512, b: __m512) -> __m512 =
             _mm512_castsi512_ps(_mm512_max_epu32(_mm512_castps_si512(a), _mm512_castps_si512(b)));
         round_to_upper(a: __m512) -> __m512 = {
@@ -403,9 +409,29 @@ impl Avx2 {
     }
 }
 
-impl Simd for Avx2 {
+impl Lanewise for Avx2 {
     type V = __m256;
     type M = __m256i;
+
+    operations! {
+        splat(value: f32) -> __m256 = _mm256_set1_ps(value);
+        add(a: __m256, b: __m256) -> __m256 = _mm256_add_ps(a, b);
+        sub(a: __m256, b: __m256) -> __m256 = _mm256_sub_ps(a, b);
+        mul(a: __m256, b: __m256) -> __m256 = _mm256_mul_ps(a, b);
+        div(a: __m256, b: __m256) -> __m256 = _mm256_div_ps(a, b);
+        fma(a: __m256, b: __m256, c: __m256) -> __m256 = _mm256_fmadd_ps(a, b, c);
+        min(a: __m256, b: __m256) -> __m256 = _mm256_min_ps(a, b);
+        max(a: __m256, b: __m256) -> __m256 = _mm256_max_ps(a, b);
+        abs(a: __m256) -> __m256 = _mm256_andnot_ps(_mm256_set1_ps(-0.0), a);
+        exponent(a: __m256) -> __m256 = _mm256_castsi256_ps(_mm256_slli_epi32::<23>(_mm256_castps_si256(a)));
+        lt(a: __m256, b: __m256) -> __m256i = _mm256_castps_si256(_mm256_cmp_ps::<_CMP_LT_OQ>(a, b));
+        nan(a: __m256) -> __m256i = _mm256_castps_si256(_mm256_cmp_ps::<_CMP_UNORD_Q>(a, a));
+        select(mask: __m256i, yes: __m256, no: __m256) -> __m256 =
+            _mm256_blendv_ps(no, yes, _mm256_castsi256_ps(mask));
+    }
+}
+
+impl Simd for Avx2 {
     type W = __m256d;
     const LANES: usize = 8;
 
@@ -421,18 +447,6 @@ impl Simd for Avx2 {
     }
 
     operations! {
-        splat(value: f32) -> __m256 = _mm256_set1_ps(value);
-        add(a: __m256, b: __m256) -> __m256 = _mm256_add_ps(a, b);
-        sub(a: __m256, b: __m256) -> __m256 = _mm256_sub_ps(a, b);
-        mul(a: __m256, b: __m256) -> __m256 = _mm256_mul_ps(a, b);
-        div(a: __m256, b: __m256) -> __m256 = _mm256_div_ps(a, b);
-        fma(a: __m256, b: __m256, c: __m256) -> __m256 = _mm256_fmadd_ps(a, b, c);
-        min(a: __m256, b: __m256) -> __m256 = _mm256_min_ps(a, b);
-        max(a: __m256, b: __m256) -> __m256 = _mm256_max_ps(a, b);
-        abs(a: __m256) -> __m256 = _mm256_andnot_ps(_mm256_set1_ps(-0.0), a);
-        exponent(a: __m256) -> __m256 = _mm256_castsi256_ps(_mm256_slli_epi32::<23>(_mm256_castps_si256(a)));
-        lt(a: __m256, b: __m256) -> __m256i = _mm256_castps_si256(_mm256_cmp_ps::<_CMP_LT_OQ>(a, b));
-        nan(a: __m256) -> __m256i = _mm256_castps_si256(_mm256_cmp_ps::<_CMP_UNORD_Q>(a, a));
         zip(a: __m256, b: __m256) -> (__m256, __m256) = {
             let (low, high) = (_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b));
             (_mm256_permute2f128_ps::<0x20>(low, high), _mm256_permute2f128_ps::<0x31>(low, high))
@@ -441,8 +455,6 @@ impl Simd for Avx2 {
             let (low, high) = (_mm256_permute2f128_ps::<0x20>(a, b), _mm256_permute2f128_ps::<0x31>(a, b));
             (_mm256_shuffle_ps::<0x88>(low, high), _mm256_shuffle_ps::<0xdd>(low, high))
         };
-        select(mask: __m256i, yes: __m256, no: __m256) -> __m256 =
-            _mm256_blendv_ps(no, yes, _mm256_castsi256_ps(mask));
         max_bits(a: __m256, b: __m256) -> __m256 =
             _mm256_castsi256_ps(_mm256_max_epu32(_mm256_castps_si256(a), _mm256_castps_si256(b)));
         round_to_upper(a: __m256) -> __m256 = {
