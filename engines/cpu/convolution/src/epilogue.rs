@@ -115,6 +115,18 @@ impl InTile {
         }
     }
 
+    /// Takes the activation that the epilogue ends with off its steps, to be applied by a [`Tail`].
+    pub(super) fn take_tail(&mut self) -> Option<Activation> {
+        match self.steps.last() {
+            Some(tile::Step::Activation(activation)) if self.summand.is_none() && self.clamp == NO_CLAMP => {
+                let activation = *activation;
+                self.steps.pop();
+                Some(activation)
+            }
+            _ => None,
+        }
+    }
+
     /// True if the epilogue is empty.
     pub(super) fn is_empty(&self) -> bool {
         self.steps.is_empty() && self.summand.is_none() && self.clamp == NO_CLAMP
@@ -123,6 +135,54 @@ impl InTile {
     /// Clamp bounds of the result where there is no summand, else of what it is added to: none.
     pub(super) fn clamp_before_summand(&self) -> (f32, f32) {
         if self.summand.is_some() { NO_CLAMP } else { self.clamp }
+    }
+}
+
+/// Activation of results that have been stored to the output and are in the first-level cache still. Rows that follow each other are
+/// one: calls for few values take longer than their values.
+pub(super) struct Tail<'a> {
+    activation: Option<&'a Activation>,
+    /// Results that wait: the first one, and their number.
+    at: *mut f32,
+    len: usize,
+}
+
+impl<'a> Tail<'a> {
+    /// Makes the pass of an activation; without one it does nothing.
+    pub(super) fn new(activation: Option<&'a Activation>) -> Tail<'a> {
+        Tail { activation, at: std::ptr::null_mut(), len: 0 }
+    }
+
+    /// Adds `len` results at `at`, which may wait until [`Tail::finish`].
+    ///
+    /// # Safety
+    /// Until then so many results can be read and written there, and nobody else does.
+    #[inline(always)]
+    pub(super) unsafe fn add<S: Simd>(&mut self, s: S, at: *mut f32, len: usize) {
+        if self.activation.is_none() {
+            return;
+        }
+        if self.len > 0 && (self.len >= BLOCK || self.at.wrapping_add(self.len) != at) {
+            // SAFETY: the caller's duty.
+            unsafe { self.finish(s) };
+        }
+        if self.len == 0 {
+            self.at = at;
+        }
+        self.len += len;
+    }
+
+    /// Computes the results that wait.
+    ///
+    /// # Safety
+    /// As of [`Tail::add`].
+    #[inline(always)]
+    pub(super) unsafe fn finish<S: Simd>(&mut self, s: S) {
+        if let (Some(activation), true) = (self.activation, self.len > 0) {
+            // SAFETY: the caller's duty.
+            unsafe { tile::activate_row(s, activation, self.at, self.len) };
+            self.len = 0;
+        }
     }
 }
 
@@ -216,12 +276,6 @@ impl Epilogue {
         self.in_registers_with(true, beside)
     }
 
-    /// Epilogue behind bias and clamp without a summand, if a tile can compute it in registers before its results are
-    /// rounded to the output's type.
-    pub(super) fn before_rounding(&self) -> Option<InTile> {
-        self.in_registers_with(false, |_| false)
-    }
-
     /// Epilogue behind bias and clamp without a summand, if a tile of places by channels can compute it in registers and store its
     /// results as they are: the output's channels lie side by side.
     pub(super) fn in_rows(&self) -> Option<InTile> {
@@ -239,7 +293,7 @@ impl Epilogue {
         for step in &self.steps {
             match step {
                 Step::Combine(combine) => tile.list(combine, per_image)?,
-                Step::Activation(activation) => tile.steps.push(in_registers(activation)?),
+                Step::Activation(activation) => tile.steps.push(in_registers(activation)),
             }
         }
         // Images of one place, each with an operand's values of its own, may be places of one plane.
@@ -402,12 +456,15 @@ unsafe fn list_at(
     }
 }
 
-/// Activation as a step in registers, if it is a short one.
-fn in_registers(activation: &Activation) -> Option<tile::Step> {
+/// Activation as a step of a tile: short ones are part of its code.
+fn in_registers(activation: &Activation) -> tile::Step {
     match *activation {
-        Activation::HardSigmoid { alpha, beta } => Some(tile::Step::HardSigmoid(alpha, beta)),
-        Activation::HardSwish { alpha, beta } if alpha > 0.0 => Some(tile::Step::HardSwish(alpha, beta)),
-        _ => activation.as_clamp().map(|(low, high)| tile::Step::Clamp(low, high)),
+        Activation::HardSigmoid { alpha, beta } => tile::Step::HardSigmoid(alpha, beta),
+        Activation::HardSwish { alpha, beta } if alpha > 0.0 => tile::Step::HardSwish(alpha, beta),
+        _ => match activation.as_clamp() {
+            Some((low, high)) => tile::Step::Clamp(low, high),
+            None => tile::Step::Activation(*activation),
+        },
     }
 }
 

@@ -6,10 +6,11 @@
 //! accumulated in memory.
 
 use super::band::{Band, copy};
-use super::epilogue::{self, Block, Epilogue, InTile};
+use super::epilogue::{self, Block, Epilogue, InTile, Tail};
 use super::problem::{Element, Problem, Shape};
 use super::tile::{self, After, MAX_VECTORS, Tile, TileFn};
 use super::units::{InUnits, Unit};
+use hipdnn_cpu_kernels::activation::Activation;
 use hipdnn_cpu_simd::isa::{Isa, Kernel, MAX_LANES, Pick, Simd, first};
 
 /// Bytes of a band's copy, so that it stays in the second-level cache beside the weights.
@@ -41,6 +42,8 @@ pub(super) struct Gemm {
     direct: Option<InTile>,
     /// Steps of that epilogue.
     steps: Vec<tile::Step>,
+    /// Activation behind it, of results in the output.
+    tail: Option<Activation>,
     /// Tile size: rows and vectors.
     size: (usize, usize),
     /// Output rows and columns of a band, the latter fewer than there are only if it is one row.
@@ -228,7 +231,8 @@ impl Gemm {
         let row_tiles = kg.div_ceil(choice.size.0);
         let chunk = row_tiles.div_ceil(choice.chunks);
         // Places between rows are dropped at the store: a summand does not have them.
-        let direct = in_tile.filter(|tile| choice.source != Source::Flat || tile.summand.is_none());
+        let mut direct = in_tile.filter(|tile| choice.source != Source::Flat || tile.summand.is_none());
+        let tail = direct.as_mut().and_then(InTile::take_tail);
         let band = Band::new(shape, &problem.x, choice.height, choice.width);
         let (lines, places) = choice.source.lines((choice.height, choice.width), band.pitch);
         let tiles = lines as f64 * tiles(places, lanes, choice.size);
@@ -240,6 +244,7 @@ impl Gemm {
             band: choice.source.has_band().then_some(band),
             steps: epilogue::steps(direct.as_ref(), list_len(chunk, choice.size.0)),
             direct,
+            tail,
             finish,
             size: choice.size,
             height: choice.height,
@@ -486,6 +491,7 @@ impl Kernel for Unit<'_, Gemm> {
                 (Source::Flat, _) | (_, None) => 0,
                 _ => places / width,
             };
+            let mut tail = Tail::new(plan.tail.as_ref());
             let mut between = [alike; BETWEEN];
             let mut begin = 0;
             while begin < tiles {
@@ -512,7 +518,7 @@ impl Kernel for Unit<'_, Gemm> {
                 }
                 for rows in at.tiles.clone() {
                     let mut row = job.row(rows, taps);
-                    let mut tile = begin;
+                    let (mut tile, mut from, mut to) = (begin, 0, 0);
                     while tile < end {
                         let (line, first) = if lines == 1 { (0, tile) } else { (tile / per_line, tile % per_line) };
                         let is_last = first + 1 == per_line;
@@ -539,12 +545,21 @@ impl Kernel for Unit<'_, Gemm> {
                             }
                             _ => {}
                         }
+                        if tile == begin {
+                            from = column.begin;
+                        }
                         job.tile(s, &mut row, &column);
-                        tile += count;
+                        (tile, to) = (tile + count, column.end);
+                    }
+                    // Places of a block follow each other in the output.
+                    let rows = if plan.tail.is_some() { row.tile.rows } else { 0 };
+                    for i in 0..rows {
+                        tail.add(s, row.y.wrapping_add(from + i * row.tile.row), to - from);
                     }
                 }
                 begin = end;
             }
+            tail.finish(s);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Microkernel of the channels-last algorithms: a tile of places (one input value each, broadcast) by vectors of output
 //! channels.
 
-use super::tile::{LINE, NO_CLAMP, Step};
+use super::tile::{self, LINE, NO_CLAMP, Step};
 use hipdnn_cpu_simd::isa::{Kernel, Simd, UNROLLED, first};
 
 /// Maximum number of places of a tile.
@@ -260,6 +260,7 @@ pub(super) unsafe fn finish<S: Simd, const V: usize>(s: S, keep: usize, after: &
                         s.mul(s.max(lowest, sum), s.min(one, s.max(zero, s.fma(alpha, sum, beta))))
                     );
                 }
+                Step::Activation(activation) => tile::activate(s, &activation, sums),
             }
             i += 1;
         }

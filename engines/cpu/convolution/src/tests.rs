@@ -910,8 +910,7 @@ fn images_in_one_plane() {
         (&[THENS[0], summand, THENS[6]], true),
         (&[THENS[0], THENS[5], THENS[6]], false),
         (&[THENS[0], Then::Factors(Element::F32, 1), THENS[6]], true),
-        // No function that is computed in registers.
-        (&[THENS[0], Then::Factors(Element::F32, 1), THENS[8]], false),
+        (&[THENS[0], Then::Factors(Element::F32, 1), THENS[8]], true),
     ];
     let last = Order::ChannelsLast;
     for (i, shape) in shapes.into_iter().enumerate() {

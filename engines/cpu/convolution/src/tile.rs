@@ -2,8 +2,10 @@
 
 #![expect(clippy::needless_range_loop, reason = "closures of iterators are compiled without the instruction set")]
 
-use hipdnn_cpu_simd::isa::{Kernel, Simd, UNROLLED};
+use hipdnn_cpu_kernels::activation::Activation;
+use hipdnn_cpu_simd::isa::{Kernel, MAX_LANES, Simd, UNROLLED};
 use hipdnn_cpu_simd::scratch;
+use std::mem::MaybeUninit;
 
 /// Bounds that leave all values as they are.
 pub(super) const NO_CLAMP: (f32, f32) = (f32::NEG_INFINITY, f32::INFINITY);
@@ -93,6 +95,8 @@ pub(super) enum Step {
     HardSigmoid(f32, f32),
     /// `x` times the hard sigmoid of positive `alpha`.
     HardSwish(f32, f32),
+    /// Any activation, by a call.
+    Activation(Activation),
 }
 
 /// Function of a tile.
@@ -445,11 +449,71 @@ pub(super) unsafe fn apply<S: Simd, const R: usize, const V: usize>(
                 let (alpha, beta, lowest) = (s.splat(alpha), s.splat(beta), s.splat(f32::MIN));
                 each!(|row, sum| s.mul(s.max(lowest, sum), s.min(one, s.max(zero, s.fma(alpha, sum, beta)))));
             }
+            Step::Activation(activation) => activate(s, &activation, sums),
         }
         i += 1;
     }
     let (low, high) = (s.splat(clamp.0), s.splat(clamp.1));
     each!(|row, sum| s.min(high, s.max(low, sum)));
+}
+
+/// Maximum number of vectors of a tile.
+const MAX_SUMS: usize = 32;
+
+/// Memory that a tile's sums pass through.
+#[repr(align(64))]
+struct Passage(MaybeUninit<[[f32; MAX_LANES]; MAX_SUMS]>);
+
+/// Applies an activation to the sums: in memory, by one function for all tiles. Inlined, it would be compiled for every size of every
+/// algorithm.
+///
+/// # Panics
+/// If there are more than [`MAX_SUMS`] vectors.
+#[inline(always)]
+pub(super) fn activate<S: Simd, const V: usize>(s: S, activation: &Activation, sums: &mut [[S::V; V]]) {
+    assert!(sums.len() * V <= MAX_SUMS, "a tile has at most {MAX_SUMS} vectors");
+    let mut passage = Passage(MaybeUninit::uninit());
+    let values = passage.0.as_mut_ptr().cast::<f32>();
+    // SAFETY: so many vectors, of at most `MAX_LANES` lanes, have their places one behind the other, and each is written before the
+    // function sees them.
+    unsafe {
+        for (row, sums) in sums.iter().enumerate() {
+            for v in 0..V {
+                s.store(values.add((row * V + v) * S::LANES), sums[v]);
+            }
+        }
+        activate_row(s, activation, values, sums.len() * V * S::LANES);
+        for (row, sums) in sums.iter_mut().enumerate() {
+            for v in 0..V {
+                sums[v] = s.load(values.add((row * V + v) * S::LANES));
+            }
+        }
+    }
+}
+
+/// Applies an activation to `len` values in place.
+///
+/// # Safety
+/// So many values can be read and written.
+#[inline(always)]
+pub(super) unsafe fn activate_row<S: Simd>(s: S, activation: &Activation, values: *mut f32, len: usize) {
+    // SAFETY: the caller's duty.
+    s.call(Activate { activation, values: unsafe { std::slice::from_raw_parts_mut(values, len) } });
+}
+
+/// Kernel of [`activate_row`], compiled once for all callers.
+struct Activate<'a> {
+    activation: &'a Activation,
+    values: &'a mut [f32],
+}
+
+impl Kernel for Activate<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        self.activation.apply_with(s, self.values);
+    }
 }
 
 /// Adds the products of a single tap, and asks for places ahead or for the factors at `next`.

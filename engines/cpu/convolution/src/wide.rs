@@ -8,10 +8,11 @@
 #![expect(clippy::needless_range_loop, reason = "closures of iterators are compiled without the instruction set")]
 
 use super::band::Band;
-use super::epilogue::{Block, Epilogue};
+use super::epilogue::{Block, Epilogue, InTile, Tail};
 use super::problem::{Element, Layout, Problem, Shape};
 use super::tile::{self, MAX_VECTORS, Tile};
 use super::units::{InUnits, Unit};
+use hipdnn_cpu_kernels::activation::Activation;
 use hipdnn_cpu_simd::isa::{Isa, Kernel, MAX_LANES, Pick, Simd, first};
 
 /// Bytes of gathered input that stay in the second-level cache.
@@ -31,7 +32,9 @@ pub(super) struct Wide {
     isa: Isa,
     band: Band,
     finish: Epilogue,
+    /// True if results are stored as they are, but for an activation of them in the output.
     native_y: bool,
+    tail: Option<Activation>,
     /// True if the input is read in place, not gathered.
     in_place: bool,
     /// True if the input is gathered from where it lies, not from a padded copy: its places are side by side.
@@ -116,11 +119,15 @@ impl Wide {
             })
             .collect();
         let finish = Epilogue::new(problem);
+        let mut direct = finish.in_tile();
+        let tail = direct.as_mut().and_then(InTile::take_tail);
+        let sums_only = direct.is_some_and(|direct| direct.is_empty());
         let strides = problem.y.strides;
         Wide {
             y: problem.y,
             isa,
-            native_y: finish.in_registers() && (ow == 1 || strides[4] == 1) && (oh == 1 || strides[3] == ow),
+            native_y: sums_only && (ow == 1 || strides[4] == 1) && (oh == 1 || strides[3] == ow),
+            tail,
             finish,
             in_place,
             matrix,
@@ -361,6 +368,9 @@ impl Unit<'_, Wide> {
             }
             let [image, channel, z, ..] = at;
             if plan.places() == 1 {
+                if let Some(activation) = &plan.tail {
+                    tile::activate_row(s, activation, from, channels);
+                }
                 let to = plan.y.offset([image, channel, z, 0, 0]);
                 let (to, distance) = (self.y.cast::<f32>().add(to), plan.y.strides[1]);
                 for i in 0..channels {
@@ -368,11 +378,15 @@ impl Unit<'_, Wide> {
                 }
                 return;
             }
+            let mut tail = Tail::new(plan.tail.as_ref());
             for i in 0..channels {
                 let values = from.wrapping_add(i * plan.row()).cast_const().cast();
                 let to = plan.y.offset([image, channel + i, z, 0, 0]);
-                super::band::copy(s, Element::F32, values, 0, 1, self.y.cast::<f32>().add(to), oh * ow);
+                let to = self.y.cast::<f32>().add(to);
+                super::band::copy(s, Element::F32, values, 0, 1, to, oh * ow);
+                tail.add(s, to, oh * ow);
             }
+            tail.finish(s);
         }
     }
 }

@@ -15,6 +15,7 @@ use super::problem::{Element, Layout, Problem, Shape};
 use super::row_tile::{self, RowAfter, RowTile};
 use super::transforms::{MAX_STRIDE, Tiling, load_products, store_frequencies, transform_input, transform_output};
 use super::{Args, Send2, rounding, tile};
+use hipdnn_cpu_kernels::activation::Activation;
 use hipdnn_cpu_simd::isa::{Isa, Kernel, MAX_LANES, Simd, first};
 use hipdnn_cpu_simd::machine::{self, Class};
 use hipdnn_cpu_threads::Pool;
@@ -80,6 +81,8 @@ pub(super) struct WinogradRows {
     finish: Epilogue,
     follow: InTile,
     steps: Vec<tile::Step>,
+    /// Activation behind them, of all results of neighboring tiles; where they are not transposed, it is a step.
+    tail: Option<Activation>,
     tiling: Tiling,
     /// Maximum microkernel tile of the products: places and vectors.
     size: (usize, usize),
@@ -144,7 +147,8 @@ impl WinogradRows {
         };
         let fit = far * if tiling.taps() == 2 { fits.two_taps } else { 1.0 };
         let finish = Epilogue::new(problem);
-        let follow = finish.with_summand(|layout| beside(planes[1], layout))?;
+        let mut follow = finish.with_summand(|layout| beside(planes[1], layout))?;
+        let tail = if planes[1] { follow.take_tail() } else { None };
         let all = shape.batch * down * across;
         let tile_bytes = 4 * frequencies * terms.next_multiple_of(lanes);
         let block = (INPUT_BYTES * threads / tile_bytes).clamp(MAX_TILES.min(all), all);
@@ -163,6 +167,7 @@ impl WinogradRows {
             finish,
             follow,
             steps: Vec::new(),
+            tail,
             tiling,
             size: (1, 1),
             down,
@@ -796,6 +801,7 @@ impl Part<'_> {
             if let Some((operand, layout)) = &plan.follow.summand {
                 let p = *self.operands.add(*operand);
                 let other = match FLOAT {
+                    true if lanes == S::LANES => s.load(p.cast::<f32>().wrapping_add(from)),
                     true => s.load_masked(s.mask(first(lanes)), p.cast::<f32>().wrapping_add(from)),
                     false => load_lanes(s, layout.element, p, from, lanes),
                 };
@@ -872,6 +878,9 @@ impl Part<'_> {
                         s.store(to, sums[i][j][0]);
                     }
                 }
+            }
+            if let Some(activation) = &plan.tail {
+                tile::activate_row(s, activation, strip, M * pitch * S::LANES);
             }
             let places = pitch.min(ow - column);
             for i in 0..M.min(oh - row) {

@@ -15,6 +15,7 @@ use super::super::problem::{Element, Layout, Problem, Shape};
 use super::super::tile;
 use super::super::units::{InUnits, Unit};
 use super::{FAR, LEAST_CHANNELS, PLACES, Tile, TileFn, fixed, function, kernel_rows};
+use hipdnn_cpu_kernels::activation::Activation;
 use hipdnn_cpu_simd::isa::{Isa, Kernel, MAX_LANES, Simd};
 
 /// Estimated cycles of a unit beside its values, those of a vector that is transposed, and a factor on all but the
@@ -42,6 +43,8 @@ pub(in super::super) struct DepthwisePlanes {
     /// output.
     direct: Option<InTile>,
     steps: Vec<tile::Step>,
+    /// Activation behind it, of all sums of a unit.
+    tail: Option<Activation>,
     /// Number of places of a tile.
     places: usize,
     /// Output rows of a unit, and number of units of a plane.
@@ -67,9 +70,12 @@ impl DepthwisePlanes {
         let shape = &problem.shape;
         let [_, oh, ow] = shape.output;
         let finish = Epilogue::new(problem);
-        let even = oh == 1 || ow == 1 || problem.y.strides[3] == ow * problem.y.strides[4];
-        let beside = place_distance(&problem.y, ow) == 1;
-        let direct = finish.before_rounding().filter(|_| even && beside);
+        let beside = |layout: &Layout| {
+            let even = oh == 1 || ow == 1 || layout.strides[3] == ow * layout.strides[4];
+            even && place_distance(layout, ow) == 1
+        };
+        let mut direct = finish.with_summand(beside).filter(|_| beside(&problem.y));
+        let tail = direct.as_mut().and_then(InTile::take_tail);
         let in_vain = |places: &usize| ow.next_multiple_of(*places);
         let mut plan = DepthwisePlanes {
             x: problem.x,
@@ -78,6 +84,7 @@ impl DepthwisePlanes {
             finish,
             steps: epilogue::steps(direct.as_ref(), isa.lanes()),
             direct,
+            tail,
             places: PLACES.into_iter().min_by_key(in_vain).expect("there are some"),
             height: 1,
             bands: oh,
@@ -329,7 +336,7 @@ impl Unit<'_, DepthwisePlanes> {
             values: self.slot.wrapping_add(lanes).cast_const(),
             summand: std::ptr::null(),
             summand_place: 0,
-            last_clamp: plan.direct.as_ref().map_or((f32::NEG_INFINITY, f32::INFINITY), |direct| direct.clamp),
+            last_clamp: plan.direct.as_ref().map_or(tile::NO_CLAMP, InTile::clamp_before_summand),
         }
     }
 
@@ -455,10 +462,14 @@ impl Unit<'_, DepthwisePlanes> {
         let origin = [at.image, at.channel, 0, at.row, 0];
         let y = plan.y.offset(origin);
         let pitch = plan.pitch(at.height);
+        let last = Last::new(self, origin);
         // SAFETY: sums are read at places below `places`; without a block the first `count` lanes are stored, at places
         // of the output that are neighbors, as `new` asks for `direct`; a block's rows take whole vectors, `pitch`
         // being a multiple of the longest, and all of its values are written before it is finished.
         unsafe {
+            if let Some(activation) = &plan.tail {
+                tile::activate_row(s, activation, at.sums, places * S::LANES);
+            }
             for place in (0..places).step_by(S::LANES) {
                 let count = (places - place).min(S::LANES);
                 let from = at.sums.wrapping_add(place * S::LANES).cast_const();
@@ -472,7 +483,8 @@ impl Unit<'_, DepthwisePlanes> {
                     let square = s.transpose(vectors(s, from, S::LANES));
                     let to = self.y.cast::<f32>().wrapping_add(y + place);
                     for i in 0..S::LANES {
-                        s.store(to.wrapping_add(i * distance), square[i]);
+                        let value = last.as_ref().map_or(square[i], |last| last.add(s, square[i], i, place, S::LANES));
+                        s.store(to.wrapping_add(i * distance), value);
                     }
                     continue;
                 }
@@ -485,7 +497,8 @@ impl Unit<'_, DepthwisePlanes> {
                 let square = s.transpose(square);
                 for i in 0..S::LANES {
                     if i < at.channels && plan.direct.is_some() {
-                        store_lanes(s, plan.y.element, self.y, y + i * distance + place, square[i], count);
+                        let value = last.as_ref().map_or(square[i], |last| last.add(s, square[i], i, place, count));
+                        store_lanes(s, plan.y.element, self.y, y + i * distance + place, value, count);
                     } else if i < at.channels {
                         s.store(at.block.wrapping_add(i * pitch + place), square[i]);
                     }
@@ -496,6 +509,41 @@ impl Unit<'_, DepthwisePlanes> {
                 plan.finish.run(s, self.operands, self.y, block);
             }
         }
+    }
+}
+
+/// Summand of a unit's results, and clamp behind it.
+struct Last {
+    p: *const u8,
+    element: Element,
+    /// Element of the unit's first result, and stride between channels.
+    from: usize,
+    channel: usize,
+    clamp: (f32, f32),
+}
+
+impl Last {
+    /// Summand of the results from `origin` on, if there is one.
+    #[inline(always)]
+    fn new(unit: &Unit<'_, DepthwisePlanes>, origin: [usize; 5]) -> Option<Last> {
+        let direct = unit.plan.direct.as_ref()?;
+        let (operand, layout) = direct.summand.as_ref()?;
+        // SAFETY: the operands are those of the problem.
+        let p = unsafe { *unit.operands.add(*operand) };
+        let (from, channel) = (layout.offset(origin), layout.strides[1]);
+        Some(Last { p, element: layout.element, from, channel, clamp: direct.clamp })
+    }
+
+    /// Sum of the first `lanes` results of a channel from `place` on.
+    ///
+    /// # Safety
+    /// The summand has that channel and those places.
+    #[inline(always)]
+    unsafe fn add<S: Simd>(&self, s: S, value: S::V, channel: usize, place: usize, lanes: usize) -> S::V {
+        let from = self.from + channel * self.channel + place;
+        // SAFETY: the caller's duty.
+        let other = unsafe { load_lanes(s, self.element, self.p, from, lanes) };
+        s.min(s.splat(self.clamp.1), s.max(s.splat(self.clamp.0), s.add(value, other)))
     }
 }
 

@@ -10,16 +10,17 @@
 #![expect(clippy::needless_range_loop, reason = "closures of iterators are compiled without the instruction set")]
 
 use super::super::direct::{mask, starts};
-use super::super::epilogue::{self, Epilogue, InTile};
+use super::super::epilogue::{self, Epilogue, InTile, Tail};
 use super::super::problem::{Element, Layout, Problem, Shape};
 use super::super::tile;
 use super::super::units::{InUnits, Unit};
 use super::strips::{self, LINE};
 use super::{FAR, LEAST_CHANNELS};
-use hipdnn_cpu_simd::isa::{Isa, Kernel, Simd};
+use hipdnn_cpu_kernels::activation::Activation;
+use hipdnn_cpu_simd::isa::{Isa, Kernel, Simd, first};
 use hipdnn_cpu_simd::machine::Class;
 
-/// Rows of a strip that are finished together.
+/// Vectors of sums that are finished together.
 const BLOCK: usize = 4;
 
 /// Values of the input rows that the strips of a band look at: a quarter of the first-level cache.
@@ -69,6 +70,8 @@ pub(in super::super) struct DepthwiseRows {
     /// Epilogue behind bias and clamp, and its steps for lists of one value.
     direct: InTile,
     steps: Vec<tile::Step>,
+    /// Activation behind it, of results in the output.
+    tail: Option<Activation>,
     /// Masks of the loads of each strip: lanes inside of the image.
     masks: Vec<u32>,
     /// True for each strip that is loaded without masks.
@@ -90,18 +93,20 @@ impl DepthwiseRows {
         let [_, oh, ow] = shape.output;
         let (kernel, stride) = ((shape.kernel[1], shape.kernel[2]), (shape.stride[1], shape.stride[2]));
         let made = matches!((kernel, stride), ((3, 3) | (5, 5), (1 | 2, 1 | 2)) | ((7, 7), (1, 1)));
+        let beside = |layout: &Layout| layout.strides[4] == 1 || ow == 1;
         let applies = shape.groups >= LEAST_CHANNELS
             && shape.is_depthwise()
             && (shape.input[0], shape.kernel[0], shape.output[0], shape.pad_before[0]) == (1, 1, 1, 0)
             && (shape.dilation[1], shape.dilation[2]) == (1, 1)
             && (problem.x.element, problem.x.strides[4]) == (Element::F32, 1)
-            && (problem.y.strides[4] == 1 || ow == 1)
+            && (problem.y.element, beside(&problem.y)) == (Element::F32, true)
             && ow.div_ceil(isa.lanes()).saturating_mul(shape.kernel[2] + 1) <= MOST_MASKS;
         if !made || !applies {
             return None;
         }
         let finish = Epilogue::new(problem);
-        let direct = finish.in_tile().filter(|direct| direct.summand.is_none())?;
+        let mut direct = finish.with_summand(|layout| layout.element == Element::F32 && beside(layout))?;
+        let tail = direct.take_tail();
         let lanes = isa.lanes();
         let (mut masks, mut whole) = (Vec::new(), Vec::new());
         for q in starts(ow, lanes) {
@@ -127,6 +132,7 @@ impl DepthwiseRows {
             finish,
             steps: epilogue::steps(Some(&direct), 1),
             direct,
+            tail,
             masks,
             whole,
             far: shape.image_bytes() > AHEAD,
@@ -170,9 +176,14 @@ impl DepthwiseRows {
         (shape.batch * shape.groups) as f64 * plane / threads as f64
     }
 
-    /// Values of the sums of a strip.
-    fn strip_len(&self) -> usize {
-        self.height * self.isa.lanes()
+    /// Values of the sums of a band, and of a vector behind them; none where the output takes all of them.
+    fn band_len(&self) -> usize {
+        if self.stores_sums() { 0 } else { self.height * self.shape.output[2] + self.isa.lanes() }
+    }
+
+    /// True if strips of sums are stored to the output, whose rows have a vector.
+    fn stores_sums(&self) -> bool {
+        self.direct.is_empty() && self.shape.output[2] >= self.isa.lanes()
     }
 }
 
@@ -187,7 +198,7 @@ impl InUnits for DepthwiseRows {
 
     fn slot(&self) -> usize {
         let factors = self.shape.taps() * self.isa.lanes();
-        (factors + self.strip_len() + epilogue::lists_len(Some(&self.direct), 1)).next_multiple_of(16)
+        (factors + self.band_len() + epilogue::lists_len(Some(&self.direct), 1)).next_multiple_of(16)
     }
 }
 
@@ -202,10 +213,11 @@ impl Kernel for Unit<'_, DepthwiseRows> {
         let all = shape.batch * shape.groups * plan.bands;
         let share = |unit: usize| all * unit / plan.units;
         let (mut band, end) = (share(self.unit), share(self.unit + 1));
-        let strip = self.slot.wrapping_add(shape.taps() * S::LANES);
-        let lists = strip.wrapping_add(plan.strip_len());
+        let sums = self.slot.wrapping_add(shape.taps() * S::LANES);
+        let lists = sums.wrapping_add(plan.band_len());
         let function = function::<S>((shape.kernel[1], shape.stride[1], shape.stride[2]));
-        // SAFETY: the slot has vectors of the weights, the sums of a strip and the lists behind them; image, channel and rows are below
+        let mut tail = Tail::new(plan.tail.as_ref());
+        // SAFETY: the slot has vectors of the weights, the sums of a band and the lists behind them; image, channel and rows are below
         // the problem's numbers of them; the memory is the caller's, as `run` of [`InUnits`] asks.
         unsafe {
             while band < end {
@@ -214,21 +226,31 @@ impl Kernel for Unit<'_, DepthwiseRows> {
                 let (image, channel) = (plane / shape.groups, plane % shape.groups);
                 plan.finish.fill_lists(Some(&plan.direct), self.operands, image, channel, 1, lists, 1);
                 let input = image * plan.x.strides[0] + channel * plan.x.strides[1];
+                let summand = match &plan.direct.summand {
+                    Some((operand, layout)) => {
+                        let p = (*self.operands.add(*operand)).cast::<f32>();
+                        (p.wrapping_add(layout.offset([image, channel, 0, 0, 0])), layout.strides[3])
+                    }
+                    None => (std::ptr::null(), 0),
+                };
                 function(
                     s,
+                    &mut tail,
                     &Rows {
                         plan,
                         x: self.x.cast::<f32>().wrapping_add(input),
                         weights: self.weights.wrapping_add(channel * shape.taps()),
                         lists,
                         factors: self.slot,
-                        strip,
+                        band: sums,
                         rows: (from * plan.height, oh.min(to * plan.height)),
                         to: self.y.cast::<f32>().wrapping_add(plan.y.offset([image, channel, 0, 0, 0])),
+                        summand,
                     },
                 );
                 band += to - from;
             }
+            tail.finish(s);
         }
     }
 }
@@ -239,19 +261,21 @@ struct Rows<'a> {
     /// Planes of the input and of the output.
     x: *const f32,
     to: *mut f32,
+    /// Plane of the summand and stride between its rows; null for none.
+    summand: (*const f32, usize),
     /// Weights of the channel.
     weights: *const f32,
     /// Room for a vector of each weight.
     factors: *mut f32,
-    /// Room for a vector of each row of a strip.
-    strip: *mut f32,
+    /// Room for the sums of a band.
+    band: *mut f32,
     /// Bias, and the values of the epilogue's lists.
     lists: *const f32,
     /// First row, and the one behind the last.
     rows: (usize, usize),
 }
 
-type RowsFn<S> = unsafe fn(S, &Rows<'_>);
+type RowsFn<S> = unsafe fn(S, &mut Tail<'_>, &Rows<'_>);
 
 /// Function for square kernels of `(size, row stride, column stride)`.
 fn function<S: Simd>(size: (usize, usize, usize)) -> RowsFn<S> {
@@ -267,19 +291,19 @@ fn function<S: Simd>(size: (usize, usize, usize)) -> RowsFn<S> {
 }
 
 /// # Safety
-/// As in [`Rows`]: the planes, weights and lists of the plan's shape are there, and vectors for each weight and each row of a strip.
-unsafe fn enter<S: Simd, const W: usize, const SH: usize, const SW: usize>(s: S, rows: &Rows<'_>) {
-    s.call(Run::<W, SH, SW>(rows));
+/// As in [`Rows`]: the planes, weights and lists of the plan's shape are there, vectors for each weight, and room for the sums of a band.
+unsafe fn enter<S: Simd, const W: usize, const SH: usize, const SW: usize>(s: S, tail: &mut Tail<'_>, rows: &Rows<'_>) {
+    s.call(Run::<W, SH, SW>(rows, tail));
 }
 
-struct Run<'a, const W: usize, const SH: usize, const SW: usize>(&'a Rows<'a>);
+struct Run<'a, 'b, const W: usize, const SH: usize, const SW: usize>(&'a Rows<'a>, &'a mut Tail<'b>);
 
-impl<const W: usize, const SH: usize, const SW: usize> Kernel for Run<'_, W, SH, SW> {
+impl<const W: usize, const SH: usize, const SW: usize> Kernel for Run<'_, '_, W, SH, SW> {
     type Output = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let rows = self.0;
+        let Run(rows, tail) = self;
         let plan = rows.plan;
         let [_, height, _] = plan.shape.input;
         let ow = plan.shape.output[2];
@@ -293,7 +317,7 @@ impl<const W: usize, const SH: usize, const SW: usize> Kernel for Run<'_, W, SH,
         }
         let clamp = (s.splat(plan.finish.clamp.0), s.splat(plan.finish.clamp.1));
         let factors = strips::Factors { weights: rows.factors, bias, clamp };
-        let beside = plan.direct.is_empty() && ow >= S::LANES;
+        let beside = plan.stores_sums();
         let (mut row, end) = rows.rows;
         while row < end {
             let count = plan.height.min(end - row);
@@ -309,55 +333,104 @@ impl<const W: usize, const SH: usize, const SW: usize> Kernel for Run<'_, W, SH,
                     masks: if plan.whole[vector] { std::ptr::null() } else { masks },
                 };
                 let to = rows.to.wrapping_add(row * plan.y.strides[3] + q);
-                let (sums, pitch) = if beside { (to, plan.y.strides[3]) } else { (rows.strip, S::LANES) };
+                // Of a row shorter than a vector, what is behind it is overwritten by the next one.
+                let (sums, pitch) = if beside { (to, plan.y.strides[3]) } else { (rows.band.wrapping_add(q), ow) };
                 let top = (row * SH) as isize - pad as isize;
                 // SAFETY: masks name columns of the image, and whole strips look at no other; the output's rows have a vector from the
-                // strip's first column on, or the slot has one for each.
-                unsafe {
-                    columns.walk::<S, W, SH, SW>(s, &factors, strips::Rows { top, count, to: sums, pitch });
-                    if !beside {
-                        self.finish(s, to, q, count);
-                    }
-                }
+                // strip's first column on, or the slot has them and a vector behind the last.
+                unsafe { columns.walk::<S, W, SH, SW>(s, &factors, strips::Rows { top, count, to: sums, pitch }) };
+            }
+            if !beside {
+                // SAFETY: the strips are the band's sums.
+                unsafe { rows.finish(s, row, count) };
+            }
+            // Rows that follow each other are as good as one.
+            let pitch = plan.y.strides[3];
+            let (runs, len) = if pitch == ow { (1, count * ow) } else { (count, ow) };
+            for run in 0..runs {
+                // SAFETY: the band's rows of the output.
+                unsafe { tail.add(s, rows.to.wrapping_add((row + run) * pitch), len) };
             }
             row += count;
         }
     }
 }
 
-impl<const W: usize, const SH: usize, const SW: usize> Run<'_, W, SH, SW> {
-    /// Computes the epilogue of a strip's rows, and stores them from `to` on, column `q` of an output row.
+impl Rows<'_> {
+    /// Computes the epilogue of a band's sums, `count` rows, and stores them from output row `row` on.
     ///
     /// # Safety
-    /// `rows.strip` has a vector of sums for each of `count` rows; the output's rows can be written.
+    /// `band` has the sums, row by row without gaps, and a vector behind them; the output's rows can be written, and those of the
+    /// summand read.
     #[inline(always)]
-    unsafe fn finish<S: Simd>(&self, s: S, to: *mut f32, q: usize, count: usize) {
-        let rows = self.0;
-        let plan = rows.plan;
-        let keep = S::LANES.min(plan.shape.output[2] - q);
-        for row in (0..count).step_by(BLOCK) {
-            let mut sums = [[s.splat(0.0); BLOCK]];
-            for i in 0..BLOCK {
-                if row + i < count {
-                    // SAFETY: the strip's sums of this row.
-                    sums[0][i] = unsafe { s.load(rows.strip.wrapping_add((row + i) * S::LANES)) };
+    unsafe fn finish<S: Simd>(&self, s: S, row: usize, count: usize) {
+        let plan = self.plan;
+        let ow = plan.shape.output[2];
+        let (to_pitch, (summand, pitch)) = (plan.y.strides[3], self.summand);
+        let to = self.to.wrapping_add(row * to_pitch);
+        let summand = if summand.is_null() { summand } else { summand.wrapping_add(row * pitch) };
+        // Rows that follow each other in all of them are as good as one.
+        let as_one = to_pitch == ow && (summand.is_null() || pitch == ow);
+        let (count, len) = if as_one { (1, count * ow) } else { (count, ow) };
+        for row in 0..count {
+            let mut at = 0;
+            while at < len {
+                let left = len - at;
+                let from = self.band.wrapping_add(row * ow + at).cast_const();
+                let to = to.wrapping_add(row * to_pitch + at);
+                let summand = if summand.is_null() { summand } else { summand.wrapping_add(row * pitch + at) };
+                // SAFETY: so many values are left of the sums, and of the output's and the summand's rows.
+                unsafe {
+                    if left >= BLOCK * S::LANES {
+                        self.block::<S, BLOCK>(s, from, summand, to, BLOCK * S::LANES);
+                        at += BLOCK * S::LANES;
+                    } else {
+                        self.block::<S, 1>(s, from, summand, to, left.min(S::LANES));
+                        at += S::LANES;
+                    }
                 }
             }
-            if !plan.direct.is_empty() {
-                // SAFETY: there is a value behind the bias for each list that the steps name.
-                unsafe { tile::apply(s, &plan.steps, rows.lists.wrapping_add(1), plan.direct.clamp, &mut sums) };
+        }
+    }
+
+    /// Computes the epilogue of `lanes` neighboring sums, which are `V` vectors unless there is only one.
+    ///
+    /// # Safety
+    /// Whole vectors of sums can be read; so many values of the summand, if it is not null, can be read, and of the output written.
+    #[inline(always)]
+    unsafe fn block<S: Simd, const V: usize>(
+        &self,
+        s: S,
+        from: *const f32,
+        summand: *const f32,
+        to: *mut f32,
+        lanes: usize,
+    ) {
+        let direct = &self.plan.direct;
+        let whole = lanes == V * S::LANES;
+        // SAFETY: the caller's duty; there is a value behind the bias for each list that the steps name.
+        unsafe {
+            let mut sums = [[s.splat(0.0); V]];
+            for v in 0..V {
+                sums[0][v] = s.load(from.wrapping_add(v * S::LANES));
             }
-            for i in 0..BLOCK {
-                if row + i < count {
-                    let to = to.wrapping_add((row + i) * plan.y.strides[3]);
-                    // SAFETY: so many columns are the output row's.
-                    unsafe {
-                        if keep == S::LANES {
-                            s.store(to, sums[0][i]);
-                        } else {
-                            s.store_first(keep, to, sums[0][i]);
-                        }
-                    }
+            if !self.plan.steps.is_empty() || summand.is_null() {
+                tile::apply(s, &self.plan.steps, self.lists.wrapping_add(1), direct.clamp_before_summand(), &mut sums);
+            }
+            if !summand.is_null() {
+                for v in 0..V {
+                    let from = summand.wrapping_add(v * S::LANES);
+                    let other = if whole { s.load(from) } else { s.load_masked(s.mask(first(lanes)), from) };
+                    sums[0][v] = s.add(sums[0][v], other);
+                }
+                tile::apply(s, &[], std::ptr::null(), direct.clamp, &mut sums);
+            }
+            for v in 0..V {
+                let to = to.wrapping_add(v * S::LANES);
+                if whole {
+                    s.store(to, sums[0][v]);
+                } else {
+                    s.store_first(lanes, to, sums[0][v]);
                 }
             }
         }
