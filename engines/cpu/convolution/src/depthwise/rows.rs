@@ -21,7 +21,7 @@ use hipdnn_cpu_simd::isa::{Isa, Kernel, Simd, first};
 use hipdnn_cpu_simd::machine::Class;
 
 /// Vectors of sums that are finished together.
-const BLOCK: usize = 4;
+const BLOCK: usize = 8;
 
 /// Values of the input rows that the strips of a band look at: a quarter of the first-level cache.
 const BAND_VALUES: usize = 2048;
