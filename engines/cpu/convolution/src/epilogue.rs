@@ -115,6 +115,11 @@ impl InTile {
         }
     }
 
+    /// True if a step is a call.
+    pub(super) fn calls(&self) -> bool {
+        self.steps.iter().any(|step| matches!(step, tile::Step::Activation(_)))
+    }
+
     /// Takes the activation that the epilogue ends with off its steps, to be applied by a [`Tail`].
     pub(super) fn take_tail(&mut self) -> Option<Activation> {
         match self.steps.last() {

@@ -67,7 +67,8 @@ impl TiledPlanes {
         let epilogue = Epilogue::new(problem);
         let even = |layout: &Layout, ow: usize| oh == 1 || ow == 1 || layout.strides[3] == ow * layout.strides[4];
         let beside = |layout: &Layout| even(layout, ow) && place_distance(layout, ow) == 1;
-        let direct = epilogue.with_summand(beside).filter(|_| beside(&problem.y));
+        // Calls for few vectors take longer than one for a block of results in scratch memory.
+        let direct = epilogue.with_summand(beside).filter(|direct| beside(&problem.y) && !direct.calls());
         let same = shape.stride == [1; 3] && shape.input == shape.output;
         let flat = same && even(&problem.x, ow) && place_distance(&problem.x, ow) == 1;
         let rows = if kg > TILE { 2 } else { 1 };
