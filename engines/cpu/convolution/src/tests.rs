@@ -391,6 +391,17 @@ fn check(case: &Case, ways: &[Way<'_>], seed: u64) -> BTreeSet<&'static str> {
             assert!((got - want).abs() <= *error, "{name}: {got} for {want} ± {error:e} at {at:?}");
         }
         y.check_gaps(&name);
+        // An operand may be the output itself.
+        let Some(own) = operands.iter().position(|other| other.layout == y.layout && other.sizes == y.sizes) else {
+            continue;
+        };
+        let apart = y.dense().values;
+        y.memory.bytes().copy_from_slice(operands[own].memory.bytes());
+        let mut pointers = pointers.clone();
+        pointers[own] = y.memory.data;
+        // SAFETY: the same memory but for one operand, which is the output in the same layout.
+        unsafe { plan.run(way.pool, &Args { operands: &pointers, ..args }) };
+        assert!(y.dense().values == apart, "{name}: in place of operand {own} other results than beside it");
     }
     names
 }
@@ -1102,9 +1113,20 @@ fn depthwise_rows() {
                     [0; 3],
                     ONE,
                 );
-                // Neither a summand nor an activation that the registers don't compute.
-                let chain = [&[] as &[Then], &[THENS[0], THENS[6]]][(i + j + k) % 2];
-                let case = Case { epilogue: chain.to_vec(), ..plain(Shape { flip: (i + j + k) % 4 == 3, ..shape }) };
+                let chains: [&[Then]; 6] = [
+                    &[],
+                    &[THENS[0], THENS[6]],
+                    &[THENS[0], THENS[2], THENS[6]],
+                    &[THENS[0], THENS[5], THENS[8]],
+                    &[THENS[8], Then::Add(Element::F32, Order::Sliced)],
+                    &[THENS[5], THENS[7], THENS[2]],
+                ];
+                let y = [Order::Packed, Order::Sliced][(i + k) % 2];
+                let case = Case {
+                    epilogue: chains[(i + j + k) % 6].to_vec(),
+                    orders: [Order::Packed, Order::Packed, y],
+                    ..plain(Shape { flip: (i + j + k) % 4 == 3, ..shape })
+                };
                 let names = check(&case, &on_every_isa(&pool, j % 2 == 0, true), (900 + 100 * i + 10 * j + k) as u64);
                 assert!(names.contains("depthwise, rows"), "{names:?}");
             }
