@@ -276,6 +276,11 @@ impl PhaseColumns {
     }
 }
 
+/// True if the rows of a plane of so many rows and columns follow each other without a gap: its places have one stride.
+pub(super) fn is_even(layout: &Layout, [rows, columns]: [usize; 2]) -> bool {
+    rows == 1 || columns == 1 || layout.strides[3] == columns * layout.strides[4]
+}
+
 /// Stride between neighboring places of a plane whose rows follow each other without a gap.
 #[inline(always)]
 pub(super) fn place_distance(layout: &Layout, columns: usize) -> usize {

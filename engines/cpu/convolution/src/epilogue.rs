@@ -1,9 +1,11 @@
 //! The epilogue: steps on the sums, conversion to the output's type, and stores in its layout.
 //!
-//! Kernels add a bias and clamp in registers. Remaining steps are applied to whole blocks of their results, a tile or
-//! some planes in scratch memory: a call for each row of an image costs more than most steps themselves.
+//! Kernels add a bias and clamp in registers, and compute what [`InTile`] describes there; an activation at its end may instead be
+//! applied to results that have been stored, in the output by a [`Tail`] or in the kernel's scratch memory. What is none of it is
+//! applied to whole blocks of results, a tile or some planes in scratch memory: a call for each row of an image costs more than most
+//! steps themselves.
 
-use super::band::{load_lanes, store_lanes};
+use super::band::{is_even, load_lanes, store_lanes};
 use super::naive::read;
 use super::problem::{Element, EpilogueStep, Layout, Problem};
 use super::tile::{self, NO_CLAMP};
@@ -120,7 +122,8 @@ impl InTile {
         self.steps.iter().any(|step| matches!(step, tile::Step::Activation(_)))
     }
 
-    /// Takes the activation that the epilogue ends with off its steps, to be applied by a [`Tail`].
+    /// Takes the activation that the epilogue ends with off its steps, to be applied to results in memory: by a
+    /// [`Tail`] in the output, or where sums wait for their transposition.
     pub(super) fn take_tail(&mut self) -> Option<Activation> {
         match self.steps.last() {
             Some(tile::Step::Activation(activation)) if self.summand.is_none() && self.clamp == NO_CLAMP => {
@@ -143,8 +146,8 @@ impl InTile {
     }
 }
 
-/// Activation of results that have been stored to the output and are in the first-level cache still. Rows that follow each other are
-/// one: calls for few values take longer than their values.
+/// Activation of results that have been stored to the output and are in a cache still. Rows that follow each other are one, until
+/// there are [`BLOCK`] values: calls for few values take longer than their values.
 pub(super) struct Tail<'a> {
     activation: Option<&'a Activation>,
     /// Results that wait: the first one, and their number.
@@ -244,7 +247,7 @@ impl Epilogue {
             steps.pop();
         }
         let [_, height, width] = problem.shape.output;
-        let even = |layout: &Layout| height == 1 || width == 1 || layout.strides[3] == width * layout.strides[4];
+        let even = |layout: &Layout| is_even(layout, [height, width]);
         let flat = even(&problem.y)
             && last.is_none_or(|combine| even(&combine.layout))
             && steps.iter().all(|step| match step {

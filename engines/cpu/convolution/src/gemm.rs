@@ -552,9 +552,10 @@ impl Kernel for Unit<'_, Gemm> {
                         (tile, to) = (tile + count, column.end);
                     }
                     // Places of a block follow each other in the output.
-                    let rows = if plan.tail.is_some() { row.tile.rows } else { 0 };
-                    for i in 0..rows {
-                        tail.add(s, row.y.wrapping_add(from + i * row.tile.row), to - from);
+                    if plan.tail.is_some() {
+                        for i in 0..row.tile.rows {
+                            tail.add(s, row.y.wrapping_add(from + i * row.tile.row), to - from);
+                        }
                     }
                 }
                 begin = end;

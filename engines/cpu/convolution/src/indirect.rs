@@ -13,7 +13,7 @@
 
 #![expect(clippy::needless_range_loop, reason = "closures of iterators are compiled without the instruction set")]
 
-use super::band::{copy, inside, load_apart, load_lanes, place_distance, store_lanes, zero};
+use super::band::{copy, inside, is_even, load_apart, load_lanes, place_distance, store_lanes, zero};
 use super::epilogue::{self, Block, Epilogue, InTile};
 use super::problem::{Element, Layout, Problem, Shape};
 use super::rounding::{self, Places};
@@ -124,7 +124,7 @@ impl Indirect {
             problem.x.element != Element::F32 || (problem.x.strides[1] != 1 && shape.in_channels > 1) || narrow(shape);
         let finish = Epilogue::new(problem);
         // The places of a tile have one distance.
-        let even = |layout: &Layout| oh == 1 || ow == 1 || layout.strides[3] == ow * layout.strides[4];
+        let even = |layout: &Layout| is_even(layout, [oh, ow]);
         let summand = |tile: &InTile| tile.summand.as_ref().is_none_or(|(_, layout)| even(layout));
         let side_by_side = |layout: &Layout| layout.strides[1] == 1;
         let direct = finish

@@ -402,6 +402,7 @@ fn check(case: &Case, ways: &[Way<'_>], seed: u64) -> BTreeSet<&'static str> {
         // SAFETY: the same memory but for one operand, which is the output in the same layout.
         unsafe { plan.run(way.pool, &Args { operands: &pointers, ..args }) };
         assert!(y.dense().values == apart, "{name}: in place of operand {own} other results than beside it");
+        y.check_gaps(&name);
     }
     names
 }
@@ -916,8 +917,10 @@ fn images_in_one_plane() {
         shape((2, 1, 24, 16), [3, 4, 5], ONE, [2, 1, 1], NO, even, ONE),
     ];
     let summand = Then::Add(Element::F32, Order::ChannelsLast);
-    let chains: [(&[Then], bool); 5] = [
+    let chains: [(&[Then], bool); 6] = [
         (&[], true),
+        // An operand whose channels are not side by side is not added in registers.
+        (&[THENS[0], THENS[4], THENS[6]], false),
         (&[THENS[0], summand, THENS[6]], true),
         (&[THENS[0], THENS[5], THENS[6]], false),
         (&[THENS[0], Then::Factors(Element::F32, 1), THENS[6]], true),
@@ -1195,8 +1198,9 @@ fn epilogues_of_strips_and_stems() {
                 };
                 let names = check(&case, &on_every_isa(&pool, j % 2 == 0, true), (3000 + 20 * i + j) as u64);
                 assert!(names.contains("implicit gemm, rows"), "{names:?}");
-                // Steps that no tile computes in registers leave stems out.
-                let computed = j == 0 && shape.in_channels <= 4;
+                // Summands leave stems out.
+                let summand = |then: &Then| matches!(then, Then::Add(..) | Then::AddColumns);
+                let computed = !chain.iter().any(summand) && shape.in_channels <= 4;
                 assert!(!computed || y == Order::Packed || names.contains("stem"), "{names:?}");
             }
         }

@@ -6,7 +6,7 @@
 
 #![expect(clippy::needless_range_loop, reason = "closures of iterators are compiled without the instruction set")]
 
-use super::band::{load_lanes, place_distance, store_lanes};
+use super::band::{is_even, load_lanes, place_distance, store_lanes};
 use super::epilogue::{self, Block, Epilogue, InTile};
 use super::pack::TileForm;
 use super::problem::{Element, Layout, Problem, Shape};
@@ -75,7 +75,7 @@ impl Tiled {
         let terms = terms_of(problem.x.element, problem.w.element);
         let epilogue = Epilogue::new(problem);
         // The places of a tile have one distance.
-        let even = |layout: &Layout| oh == 1 || ow == 1 || layout.strides[3] == ow * layout.strides[4];
+        let even = |layout: &Layout| is_even(layout, [oh, ow]);
         let channels_beside = problem.y.strides[1] == 1;
         let beside = |layout: &Layout| {
             let distance = if channels_beside { layout.strides[1] } else { place_distance(layout, ow) };

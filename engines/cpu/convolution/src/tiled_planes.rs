@@ -6,7 +6,7 @@
 
 #![expect(clippy::needless_range_loop, reason = "closures of iterators are compiled without the instruction set")]
 
-use super::band::{copy, load_lanes, place_distance, store_lanes};
+use super::band::{copy, is_even, load_lanes, place_distance, store_lanes};
 use super::epilogue::{self, Block, Epilogue, InTile};
 use super::pack::TileForm;
 use super::problem::{Element, Layout, Problem, Shape};
@@ -65,12 +65,11 @@ impl TiledPlanes {
         let terms = terms_of(problem.x.element, problem.w.element);
         let [of_image, of_weights] = terms;
         let epilogue = Epilogue::new(problem);
-        let even = |layout: &Layout, ow: usize| oh == 1 || ow == 1 || layout.strides[3] == ow * layout.strides[4];
-        let beside = |layout: &Layout| even(layout, ow) && place_distance(layout, ow) == 1;
+        let beside = |layout: &Layout| is_even(layout, [oh, ow]) && place_distance(layout, ow) == 1;
         // Calls for few vectors take longer than one for a block of results in scratch memory.
         let direct = epilogue.with_summand(beside).filter(|direct| beside(&problem.y) && !direct.calls());
         let same = shape.stride == [1; 3] && shape.input == shape.output;
-        let flat = same && even(&problem.x, ow) && place_distance(&problem.x, ow) == 1;
+        let flat = same && beside(&problem.x);
         let rows = if kg > TILE { 2 } else { 1 };
         let panels = kg.div_ceil(rows * TILE);
         let blocks = cg.div_ceil(DEPTH);

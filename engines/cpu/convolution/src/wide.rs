@@ -32,7 +32,7 @@ pub(super) struct Wide {
     isa: Isa,
     band: Band,
     finish: Epilogue,
-    /// True if results are stored as they are, but for an activation of them in the output.
+    /// True if results are stored as they are, and an activation of them where they are stored, if there is one.
     native_y: bool,
     tail: Option<Activation>,
     /// True if the input is read in place, not gathered.

@@ -12,22 +12,21 @@ macro_rules! map_several {
     ($s:ident, $row:expr, |$x:ident| $value:expr) => {{
         let Row { from, to, len } = $row;
         let mut at = 0;
-        // SAFETY: so many values are left in the row, which who computes it vouches for; each is read before its place is written.
-        unsafe {
-            while at + TOGETHER * S::LANES <= len {
-                let mut values = [$s.splat(0.0); TOGETHER];
-                for i in 0..TOGETHER {
-                    values[i] = $s.load(from.add(at + i * S::LANES));
-                }
-                let values = {
-                    let ($s, $x) = (Several::<S, TOGETHER>($s), values);
-                    $value
-                };
-                for i in 0..TOGETHER {
-                    $s.store(to.add(at + i * S::LANES), values[i]);
-                }
-                at += TOGETHER * S::LANES;
+        while at + TOGETHER * S::LANES <= len {
+            let mut values = [$s.splat(0.0); TOGETHER];
+            for i in 0..TOGETHER {
+                // SAFETY: so many values are left in the row, which who computes it vouches for.
+                values[i] = unsafe { $s.load(from.add(at + i * S::LANES)) };
             }
+            let values = {
+                let ($s, $x) = (Several::<S, TOGETHER>($s), values);
+                $value
+            };
+            for i in 0..TOGETHER {
+                // SAFETY: so many places are left; their values have been read.
+                unsafe { $s.store(to.add(at + i * S::LANES), values[i]) };
+            }
+            at += TOGETHER * S::LANES;
         }
         map(
             $s,
@@ -170,7 +169,7 @@ impl Activation {
             Activation::Sigmoid => map_several!(s, row, |x| sigmoid(s, x)),
             Activation::Tanh => map_several!(s, row, |x| tanh(s, x)),
             Activation::Swish { beta } => {
-                // A finite `x` where the weight vanishes.
+                // A finite `x` where the weight vanishes: on one side.
                 if beta > 0.0 {
                     map_several!(s, row, |x| {
                         let weight = sigmoid_of_negative(s, s.mul(s.splat(-beta), x));
@@ -735,7 +734,7 @@ fn map_two<S: Simd>(s: S, row: Row, other: *const f32, f: impl Fn(S::V, S::V) ->
 
 /// Gated value `x · weight`; zero rather than NaN for an infinite `x` of weight zero.
 #[inline(always)]
-fn gate<S: Lanewise>(s: S, x: S::V, weight: S::V) -> S::V {
+fn gate<S: Simd>(s: S, x: S::V, weight: S::V) -> S::V {
     let some = s.lt(s.splat(0.0), weight);
     // A NaN weight comes from a NaN `x`.
     let nan = s.nan(weight);
@@ -744,7 +743,7 @@ fn gate<S: Lanewise>(s: S, x: S::V, weight: S::V) -> S::V {
 }
 
 #[inline(always)]
-fn hard_sigmoid<S: Lanewise>(s: S, alpha: S::V, beta: S::V, x: S::V) -> S::V {
+fn hard_sigmoid<S: Simd>(s: S, alpha: S::V, beta: S::V, x: S::V) -> S::V {
     s.min(s.splat(1.0), s.max(s.splat(0.0), s.fma(alpha, x, beta)))
 }
 

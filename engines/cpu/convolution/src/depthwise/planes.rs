@@ -9,7 +9,7 @@
 
 #![expect(clippy::needless_range_loop, reason = "closures of iterators are compiled without the instruction set")]
 
-use super::super::band::{copy, inside, load_lanes, place_distance, store_lanes, zero};
+use super::super::band::{copy, inside, is_even, load_lanes, place_distance, store_lanes, zero};
 use super::super::epilogue::{self, Block, Epilogue, InTile};
 use super::super::problem::{Element, Layout, Problem, Shape};
 use super::super::tile;
@@ -70,10 +70,7 @@ impl DepthwisePlanes {
         let shape = &problem.shape;
         let [_, oh, ow] = shape.output;
         let finish = Epilogue::new(problem);
-        let beside = |layout: &Layout| {
-            let even = oh == 1 || ow == 1 || layout.strides[3] == ow * layout.strides[4];
-            even && place_distance(layout, ow) == 1
-        };
+        let beside = |layout: &Layout| is_even(layout, [oh, ow]) && place_distance(layout, ow) == 1;
         let mut direct = finish.with_summand(beside).filter(|_| beside(&problem.y));
         let tail = direct.as_mut().and_then(InTile::take_tail);
         let in_vain = |places: &usize| ow.next_multiple_of(*places);
@@ -479,11 +476,11 @@ impl Unit<'_, DepthwisePlanes> {
                     && plan.direct.is_some()
                     && plan.y.element == Element::F32
                 {
-                    // Whole squares, without a branch.
+                    // Whole squares, without a branch for each row's lanes.
                     let square = s.transpose(vectors(s, from, S::LANES));
                     let to = self.y.cast::<f32>().wrapping_add(y + place);
                     for i in 0..S::LANES {
-                        let value = last.as_ref().map_or(square[i], |last| last.add(s, square[i], i, place, S::LANES));
+                        let value = Last::add(&last, s, square[i], [i, place], S::LANES);
                         s.store(to.wrapping_add(i * distance), value);
                     }
                     continue;
@@ -497,7 +494,7 @@ impl Unit<'_, DepthwisePlanes> {
                 let square = s.transpose(square);
                 for i in 0..S::LANES {
                     if i < at.channels && plan.direct.is_some() {
-                        let value = last.as_ref().map_or(square[i], |last| last.add(s, square[i], i, place, count));
+                        let value = Last::add(&last, s, square[i], [i, place], count);
                         store_lanes(s, plan.y.element, self.y, y + i * distance + place, value, count);
                     } else if i < at.channels {
                         s.store(at.block.wrapping_add(i * pitch + place), square[i]);
@@ -534,16 +531,17 @@ impl Last {
         Some(Last { p, element: layout.element, from, channel, clamp: direct.clamp })
     }
 
-    /// Sum of the first `lanes` results of a channel from `place` on.
+    /// Sum of the first `lanes` results of a channel from a place on with the summand, clamped; without one the results.
     ///
     /// # Safety
     /// The summand has that channel and those places.
     #[inline(always)]
-    unsafe fn add<S: Simd>(&self, s: S, value: S::V, channel: usize, place: usize, lanes: usize) -> S::V {
-        let from = self.from + channel * self.channel + place;
+    unsafe fn add<S: Simd>(last: &Option<Last>, s: S, value: S::V, [channel, place]: [usize; 2], lanes: usize) -> S::V {
+        let Some(last) = last else { return value };
+        let from = last.from + channel * last.channel + place;
         // SAFETY: the caller's duty.
-        let other = unsafe { load_lanes(s, self.element, self.p, from, lanes) };
-        s.min(s.splat(self.clamp.1), s.max(s.splat(self.clamp.0), s.add(value, other)))
+        let other = unsafe { load_lanes(s, last.element, last.p, from, lanes) };
+        s.min(s.splat(last.clamp.1), s.max(s.splat(last.clamp.0), s.add(value, other)))
     }
 }
 

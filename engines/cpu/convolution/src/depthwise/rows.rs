@@ -87,7 +87,8 @@ pub(in super::super) struct DepthwiseRows {
 }
 
 impl DepthwiseRows {
-    /// Makes the plan, if there is a microkernel for the taps and strides, and the epilogue can be computed in registers.
+    /// Makes the plan, if there is a microkernel for the taps and strides, and the epilogue can be computed in registers: a summand is `f32`
+    /// with its columns side by side.
     pub(in super::super) fn new(problem: &Problem, threads: usize, isa: Isa) -> Option<DepthwiseRows> {
         let shape = &problem.shape;
         let [_, oh, ow] = shape.output;
@@ -341,8 +342,7 @@ impl<const W: usize, const SH: usize, const SW: usize> Kernel for Run<'_, '_, W,
                 unsafe { columns.walk::<S, W, SH, SW>(s, &factors, strips::Rows { top, count, to: sums, pitch }) };
             }
             if !beside {
-                // SAFETY: the strips are the band's sums.
-                unsafe { rows.finish(s, row, count) };
+                s.call(Finish { rows, row, count });
             }
             // Rows that follow each other are as good as one.
             let pitch = plan.y.strides[3];
@@ -353,6 +353,24 @@ impl<const W: usize, const SH: usize, const SW: usize> Kernel for Run<'_, '_, W,
             }
             row += count;
         }
+    }
+}
+
+/// Epilogue of the sums of a band, `count` rows from `row` on: one function for all kernels. Who makes it vouches for what
+/// [`Rows::finish`] asks.
+struct Finish<'a> {
+    rows: &'a Rows<'a>,
+    row: usize,
+    count: usize,
+}
+
+impl Kernel for Finish<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        // SAFETY: the strips are the band's sums, and its rows the output's and the summand's.
+        unsafe { self.rows.finish(s, self.row, self.count) };
     }
 }
 
