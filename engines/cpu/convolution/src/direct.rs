@@ -2,10 +2,11 @@
 //! registers, every loaded input row serving all of them. Borders are masked loads, so nothing is copied or padded.
 
 use super::band::copy;
-use super::epilogue::{self, BLOCK, Block, Epilogue, InTile, list};
+use super::epilogue::{self, BLOCK, Block, Epilogue, InTile, Tail, list};
 use super::problem::{Element, Layout, MAX_OPERANDS, Problem, Shape};
 use super::tile;
 use super::units::{InUnits, Unit};
+use hipdnn_cpu_kernels::activation::Activation;
 use hipdnn_cpu_simd::isa::{Isa, Kernel, Simd, first};
 use std::marker::PhantomData;
 
@@ -20,6 +21,8 @@ pub(super) struct Direct {
     native_x: bool,
     /// Epilogue behind bias and clamp that the kernel computes in registers, if it stores straight to the output.
     native_y: Option<InTile>,
+    /// Activation behind that epilogue, of rows of results in the output.
+    tail: Option<Activation>,
     /// Steps of that epilogue, for lists of a block's channels.
     steps: Vec<tile::Step>,
     /// Register block: output channels and output rows.
@@ -114,7 +117,11 @@ impl Direct {
         // Planes that are copied first should serve all of their rows.
         let native_x = problem.x.element == Element::F32 && (problem.x.strides[4] == 1 || shape.input[2] == 1);
         let beside = problem.y.strides[4] == 1 || ow == 1;
-        let native_y = finish.in_tile().filter(|tile| beside && tile.summand.is_none());
+        let mut native_y = finish.in_tile().filter(|tile| beside && tile.summand.is_none());
+        let tail = native_y.as_mut().and_then(InTile::take_tail);
+        // Calls for the few vectors of a block take longer than a pass over blocks of results.
+        let native_y = native_y.filter(|tile| !tile.calls());
+        let tail = tail.filter(|_| native_y.is_some());
         let planes = if native_y.is_some() { 0 } else { BLOCK / (oh * ow) / channels * channels };
         let whole = match (native_x, planes) {
             (true, 0) => pieces,
@@ -127,6 +134,7 @@ impl Direct {
             isa,
             native_x,
             steps: epilogue::steps(native_y.as_ref(), MOST_CHANNELS),
+            tail,
             native_y,
             finish,
             planes,
@@ -230,6 +238,9 @@ impl Kernel for Unit<'_, Direct> {
         let [_, oh, ow] = shape.output;
         // Results that wait to be finished.
         let mut block = Block { at: [0; 5], values: scratch, channels: 0, pitch: 0, count: 0 };
+        let mut tail = Tail::new(plan.tail.as_ref());
+        // Rows of the channels whose activation waits.
+        let mut waiting = 0;
         let last = share(self.unit + 1);
         for piece in share(self.unit)..last {
             let (row_block, rest) = (piece % plan.row_blocks, piece / plan.row_blocks);
@@ -292,6 +303,22 @@ impl Kernel for Unit<'_, Direct> {
                         count,
                     },
                 );
+                waiting += count;
+                if plan.tail.is_some()
+                    && (row_block + 1 == plan.row_blocks || piece + 1 == last || waiting * ow >= BLOCK)
+                {
+                    for channel in 0..channels {
+                        let to = to.wrapping_add(channel * to_channel).wrapping_sub((waiting - count) * to_row);
+                        if to_row == ow {
+                            tail.add(s, to, waiting * ow);
+                        } else {
+                            for row in 0..waiting {
+                                tail.add(s, to.wrapping_add(row * to_row), ow);
+                            }
+                        }
+                    }
+                    waiting = 0;
+                }
                 let full = match plan.planes {
                     _ if plan.native_y.is_some() => false,
                     0 => true,
@@ -308,6 +335,8 @@ impl Kernel for Unit<'_, Direct> {
                 }
             }
         }
+        // SAFETY: what waits are results of this unit, which nobody else looks at.
+        unsafe { tail.finish(s) };
     }
 }
 

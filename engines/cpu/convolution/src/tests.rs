@@ -1207,6 +1207,48 @@ fn epilogues_of_strips_and_stems() {
     }
 }
 
+/// Activations that no kernel has in registers, as the last step and before others, of places that a tail takes in several blocks, some
+/// of which begin within a row, of planes with gaps between rows, and of one place.
+#[test]
+fn activations_in_memory() {
+    let pools = [Pool::new(1), Pool::new(3)];
+    let even = [0isize; 3];
+    let square = |groups, size: [usize; 2], extent: usize| {
+        shape(groups, [1, size[0], size[1]], [1, extent, extent], ONE, [0, extent / 2, extent / 2], even, ONE)
+    };
+    let shapes = [
+        (square((1, 1, 64, 20), [20, 40], 3), "implicit gemm, rows"),
+        (square((1, 1, 2, 5), [3, 9000], 3), "implicit gemm, rows"),
+        (square((1, 1, 512, 18), [10, 20], 1), "gemm in place"),
+        (square((2, 1, 40, 33), [1, 1], 1), "indirect gemm"),
+        (square((1, 2, 26, 36), [11, 18], 3), "winograd F(4×4, 3×3)"),
+        (square((2, 9, 9, 9), [14, 31], 5), "depthwise, rows"),
+        (square((1, 20, 20, 20), [9, 12], 3), "depthwise, planes"),
+        (square((1, 3, 12, 12), [70, 90], 3), "direct"),
+        (square((1, 2, 2, 8), [9, 21], 3), "direct"),
+        (shape((2, 3, 3, 3), [1, 1, 300], [1, 1, 9], ONE, [0, 0, 4], even, [1, 1, 1]), "direct"),
+    ];
+    let chains: [&[Then]; 4] = [
+        &[THENS[8]],
+        &[THENS[0], THENS[8]],
+        &[THENS[0], THENS[8], THENS[7]],
+        &[THENS[0], THENS[8], Then::Add(Element::F32, Order::Packed)],
+    ];
+    for (i, (shape, name)) in shapes.into_iter().enumerate() {
+        for (j, chain) in chains.into_iter().enumerate() {
+            for y in [Order::Packed, Order::Sliced] {
+                let case = Case {
+                    epilogue: chain.to_vec(),
+                    orders: [Order::Packed, Order::Packed, y],
+                    ..plain(shape.clone())
+                };
+                let names = check(&case, &on_every_isa(&pools[j % 2], true, true), (4000 + 20 * i + j) as u64);
+                assert!(names.contains(name), "{name}: {names:?}");
+            }
+        }
+    }
+}
+
 /// Problem of a shape, with packed `f32` tensors and constant weights.
 fn packed(shape: Shape) -> Problem {
     let sizes = Problem {

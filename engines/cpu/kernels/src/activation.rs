@@ -1013,6 +1013,7 @@ mod tests {
         (Activation::Tanh, 6.0, 0.0),
         (Activation::Swish { beta: 1.0 }, 6.0, 0.0),
         (Activation::Swish { beta: 1.7 }, 6.0, 0.0),
+        (Activation::Swish { beta: -1.3 }, 6.0, 0.0),
         (Activation::Gelu, 0.0, 2.4e-7),
         (Activation::GeluTanh, 0.0, 2.4e-7),
         (Activation::Elu { alpha: 1.0 }, 4.0, 0.0),
@@ -1227,16 +1228,22 @@ mod tests {
     fn nan_stays_and_infinities_have_their_limits() {
         for isa in Isa::of_vectors() {
             for (activation, ..) in CASES {
-                let mut values = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, -f32::NAN];
-                activation.apply(isa, &mut values);
-                assert!(values[0].is_nan() && values[3].is_nan(), "{isa} {activation:?} of NaN: {values:?}");
+                let special = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, -f32::NAN];
                 let limit = |x: f32| match exact(*activation, x) {
                     // 0 · ∞: x falls slower than its weight.
                     limit if limit.is_nan() => 0.0,
                     limit => limit as f32,
                 };
-                assert_eq!(values[1], limit(f32::INFINITY), "{isa} {activation:?} of ∞");
-                assert_eq!(values[2], limit(f32::NEG_INFINITY), "{isa} {activation:?} of -∞");
+                // Less than a vector, and more vectors than are computed together.
+                for len in [4, 100] {
+                    let mut values: Vec<f32> = special.into_iter().cycle().take(len).collect();
+                    activation.apply(isa, &mut values);
+                    for of in values.chunks(4) {
+                        assert!(of[0].is_nan() && of[3].is_nan(), "{isa} {activation:?} of NaN: {values:?}");
+                        assert_eq!(of[1], limit(f32::INFINITY), "{isa} {activation:?} of ∞, {len} values");
+                        assert_eq!(of[2], limit(f32::NEG_INFINITY), "{isa} {activation:?} of -∞, {len} values");
+                    }
+                }
             }
         }
     }
@@ -1245,7 +1252,8 @@ mod tests {
     fn a_value_does_not_depend_on_its_place() {
         for isa in Isa::of_vectors() {
             for (activation, ..) in CASES {
-                for len in 0..40 {
+                // Fewer than a vector, and one to eight of them with every rest.
+                for len in (0..40).chain(63..130) {
                     let from: Vec<f32> = (0..len).map(|i| i as f32 * 0.37 - 5.0).collect();
                     let mut got = from.clone();
                     activation.apply(isa, &mut got);

@@ -1,12 +1,23 @@
 //! Attention of blocks that lie in the cache: products, and the softmax between them.
 
 use crate::activation::{FALLING, exp, falling_exp, falling_exps};
-use hipdnn_cpu_simd::isa::{Isa, Kernel, Simd, UNROLLED};
+use hipdnn_cpu_simd::isa::{Isa, Kernel, MAX_LANES, Simd, UNROLLED, first};
 
 /// Row granularity of blocks whose rows are padded: every instruction set's tile is as high or half as high.
 pub const ROWS: usize = 12;
 
-/// Product `c[r][n] = Σ a[r·row + k·step] · b[panel of n + k·pitch]`, added to `c` if `add`.
+/// What a product does with what the place of its result holds.
+#[derive(Clone, Copy, Debug)]
+pub enum Held {
+    /// Overwrites it.
+    Nothing,
+    /// Adds it.
+    Sum,
+    /// Adds it times a factor for each row.
+    Rescaled(*const f32),
+}
+
+/// Product `c[r][n] = (held + Σ a[r·row + k·step] · b[panel of n + k·pitch]) · scale[r]`.
 #[derive(Clone, Copy, Debug)]
 pub struct Multiply {
     /// Number of rows of the result.
@@ -31,15 +42,17 @@ pub struct Multiply {
     pub c: *mut f32,
     /// Stride between rows of `c`.
     pub to: usize,
-    /// True if the product is added to what `c` holds.
-    pub add: bool,
+    /// What is added of what `c` holds.
+    pub held: Held,
+    /// Factor of each row of the result; null for none.
+    pub scale: *const f32,
 }
 
 impl Multiply {
     /// Multiplies.
     ///
     /// # Safety
-    /// All elements that the extents reach can be read, those of `c` written.
+    /// All elements that the extents reach can be read, those of `c` written; there is a factor for each row, where there are some.
     pub unsafe fn run(self, isa: Isa) {
         isa.run(Blocks(self));
     }
@@ -116,12 +129,21 @@ impl Blocks {
                 (row, 1) => self.add(s, a, (row, 1), b, &mut sums),
                 strides => self.add(s, a, strides, b, &mut sums),
             }
-            for (r, sums) in sums.into_iter().enumerate() {
-                for (v, sum) in sums.into_iter().enumerate() {
-                    let to = m.c.add((row + r) * m.to + column + v * S::LANES);
-                    s.store(to, if m.add { s.add(s.load(to), sum) } else { sum });
+            let at = |r: usize, v: usize| m.c.add((row + r) * m.to + column + v * S::LANES);
+            match m.held {
+                Held::Nothing => {}
+                Held::Sum => each(&mut sums, |r, v, sum| s.add(s.load(at(r, v)), sum)),
+                Held::Rescaled(factors) => {
+                    each(&mut sums, |r, v, sum| s.fma(s.load(at(r, v)), s.splat(*factors.add(row + r)), sum));
                 }
             }
+            if !m.scale.is_null() {
+                each(&mut sums, |r, _, sum| s.mul(sum, s.splat(*m.scale.add(row + r))));
+            }
+            each(&mut sums, |r, v, sum| {
+                s.store(at(r, v), sum);
+                sum
+            });
         }
     }
 
@@ -163,6 +185,16 @@ impl Blocks {
     }
 }
 
+/// Replaces each vector, of a row and a column, by what `f` makes of it.
+#[inline(always)]
+fn each<V: Copy, const R: usize, const N: usize>(sums: &mut [[V; N]; R], f: impl Fn(usize, usize, V) -> V) {
+    for (r, sums) in sums.iter_mut().enumerate() {
+        for (v, sum) in sums.iter_mut().enumerate() {
+            *sum = f(r, v, *sum);
+        }
+    }
+}
+
 /// Adds the products of a term: a value of each row, `stride` apart, and a vector of columns.
 ///
 /// # Safety
@@ -190,16 +222,17 @@ unsafe fn step<S: Simd, const R: usize, const V: usize>(
     }
 }
 
-/// Multiplication of values by a factor.
-pub struct Times<'a>(pub &'a mut [f32], pub f32);
-
-impl Kernel for Times<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: Simd>(self, _: S) {
-        self.0.iter_mut().for_each(|value| *value *= self.1);
-    }
+/// Biases of a block of scores.
+#[derive(Clone, Copy, Debug)]
+pub enum Bias {
+    /// None.
+    None,
+    /// One for each key: the first key's, and the stride between keys.
+    Keys(*const f32, usize),
+    /// One for each score, those of a query side by side: the first query's, and the stride between queries.
+    Rows(*const f32, usize),
+    /// One for each score, those of a key side by side: the first key's, and the stride between keys.
+    Columns(*const f32, usize),
 }
 
 /// Scores of a block times the scale, plus a bias each.
@@ -208,21 +241,100 @@ pub struct Biased<'a> {
     pub scores: &'a mut [f32],
     /// Stride between the scores of two keys.
     pub pitch: usize,
-    /// Biases.
-    pub bias: &'a [f32],
-    /// Stride between the biases of two keys.
-    pub width: usize,
+    /// Number of queries. Up to whole vectors of them there is room in `scores`, for values that mean nothing.
+    pub queries: usize,
     /// Factor of the scores.
     pub scale: f32,
+    /// Biases.
+    pub bias: Bias,
 }
 
-impl Kernel for Biased<'_> {
+impl Biased<'_> {
+    /// Scales the scores and adds the biases.
+    ///
+    /// # Safety
+    /// There is a bias for each key, each query, or each of both; of [`Bias::Columns`] one for each place in `scores`.
+    pub unsafe fn run(self, isa: Isa) {
+        assert!(self.queries.next_multiple_of(isa.lanes()) <= self.pitch, "queries of a key fit between two");
+        assert!(self.scores.len().is_multiple_of(self.pitch), "scores of whole keys");
+        isa.run(AddBias(self));
+    }
+}
+
+/// A [`Biased`] whose biases its maker has been promised.
+struct AddBias<'a>(Biased<'a>);
+
+impl Kernel for AddBias<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn run<S: Simd>(self, _: S) {
-        for (scores, bias) in self.scores.chunks_mut(self.pitch).zip(self.bias.chunks(self.width)) {
-            scores.iter_mut().zip(bias).for_each(|(score, bias)| *score = *score * self.scale + bias);
+    fn run<S: Simd>(self, s: S) {
+        let Biased { scores, pitch, queries, scale, bias } = self.0;
+        let keys = scores.len() / pitch;
+        let (scores, scale) = (scores.as_mut_ptr(), s.splat(scale));
+        // SAFETY: scores of whole vectors of queries are there for each key, and the biases as `Biased::run` was promised.
+        unsafe {
+            if let Bias::Rows(from, across) = bias {
+                let (mut key, mut query) = (0, 0);
+                while key < keys {
+                    let (scores, from) = (scores.add(key * pitch + query), from.add(query * across + key));
+                    add_square(s, (scores, pitch), scale, (from, across), [keys - key, queries - query]);
+                    query += S::LANES;
+                    if query >= queries {
+                        (key, query) = (key + S::LANES, 0);
+                    }
+                }
+                return;
+            }
+            for key in 0..keys {
+                let row = scores.add(key * pitch);
+                let mut each = s.splat(match bias {
+                    Bias::Keys(from, step) => *from.add(key * step),
+                    _ => 0.0,
+                });
+                let mut q = 0;
+                while q < queries {
+                    if let Bias::Columns(from, width) = bias {
+                        each = s.load(from.add(key * width + q));
+                    }
+                    s.store(row.add(q), s.fma(s.load(row.add(q)), scale, each));
+                    q += S::LANES;
+                }
+            }
+        }
+    }
+}
+
+/// Scales the scores of up to `LANES` keys and queries, and adds their biases, which lie by queries.
+///
+/// # Safety
+/// Scores of a vector of queries are there for each key, and a bias for each of both.
+#[inline(always)]
+unsafe fn add_square<S: Simd>(
+    s: S,
+    (scores, pitch): (*mut f32, usize),
+    scale: S::V,
+    (bias, across): (*const f32, usize),
+    [keys, queries]: [usize; 2],
+) {
+    let mut rows = [s.splat(0.0); MAX_LANES];
+    let there = s.mask(first(keys.min(S::LANES)));
+    // SAFETY: the caller's promise. Of queries that are not there the last one's biases are loaded.
+    unsafe {
+        let mut i = 0;
+        while i < S::LANES {
+            let from = bias.add(i.min(queries - 1) * across);
+            rows[i] = if keys >= S::LANES { s.load(from) } else { s.load_masked(there, from) };
+            i += 1;
+        }
+        let columns = s.transpose(rows);
+        let mut i = 0;
+        while i < S::LANES {
+            if i < keys {
+                let to = scores.add(i * pitch);
+                s.store(to, s.fma(s.load(to), scale, columns[i]));
+            }
+            i += 1;
         }
     }
 }
@@ -233,7 +345,7 @@ pub struct Softmax<'a> {
     pub scores: &'a mut [f32],
     /// Stride between the scores of two keys.
     pub pitch: usize,
-    /// Factor of the scores.
+    /// Factor of the scores, not negative.
     pub scale: f32,
     /// Largest score of each query.
     pub largest: &'a mut [f32],
@@ -249,6 +361,7 @@ impl Softmax<'_> {
         let queries = self.largest.len();
         assert_eq!((self.sum.len(), self.factor.len(), self.scores.len() % self.pitch), (queries, queries, 0));
         assert!(queries <= self.pitch, "rows of {} queries, {} apart", queries, self.pitch);
+        assert!(self.scale >= 0.0, "a factor of {}", self.scale);
         isa.run(Step(self));
     }
 }
@@ -271,25 +384,28 @@ impl Kernel for Step<'_> {
             // SAFETY: a vector from `q` on lies within the rows of all of them, and there are `keys` rows of scores.
             unsafe {
                 let at = |key: usize| scores.add(key * pitch + q);
-                let scaled = |key: usize| s.mul(s.load(at(key)), scale);
                 let before = s.load(largest.as_ptr().add(q));
-                let mut most = [before; KEYS];
+                let mut most = [s.splat(f32::NEG_INFINITY); KEYS];
                 let whole = keys / KEYS * KEYS;
                 for key in (0..whole).step_by(KEYS) {
                     for (k, most) in most.iter_mut().enumerate() {
-                        *most = s.max(scaled(key + k), *most);
+                        *most = s.max(s.load(at(key + k)), *most);
                     }
                 }
                 let mut most = s.max(s.max(most[0], most[1]), s.max(most[2], most[3]));
                 for key in whole..keys {
-                    most = s.max(scaled(key), most);
+                    most = s.max(s.load(at(key)), most);
                 }
+                // A factor that is not negative keeps the order of what it multiplies.
+                let most = s.max(s.mul(most, scale), before);
                 // Where all is masked so far, the base is 0 and every power below is.
                 let base = s.select(s.lt(most, s.splat(f32::MIN)), s.splat(0.0), most);
                 let rescale = falling_exp(s, s.sub(before, base));
+                let below = s.sub(s.splat(0.0), base);
+                let difference = |key: usize| s.fma(s.load(at(key)), scale, below);
                 let mut total = s.splat(0.0);
                 for key in (0..whole).step_by(KEYS) {
-                    let differences = std::array::from_fn::<_, KEYS, _>(|k| s.sub(scaled(key + k), base));
+                    let differences = std::array::from_fn::<_, KEYS, _>(|k| difference(key + k));
                     let powers = falling_exps(s, differences, &FALLING);
                     for (k, power) in powers.into_iter().enumerate() {
                         s.store(at(key + k), power);
@@ -297,7 +413,7 @@ impl Kernel for Step<'_> {
                     total = s.add(total, s.add(s.add(powers[0], powers[1]), s.add(powers[2], powers[3])));
                 }
                 for key in whole..keys {
-                    let power = falling_exp(s, s.sub(scaled(key), base));
+                    let power = falling_exp(s, difference(key));
                     s.store(at(key), power);
                     total = s.add(total, power);
                 }
@@ -379,7 +495,15 @@ mod tests {
                 for (k, n) in (0..depth).flat_map(|k| (0..columns).map(move |n| (k, n))) {
                     panels[(n / two * depth + k) * two + n % two] = b_at(k, n);
                 }
-                for (add, in_panels) in [(false, false), (true, false), (true, true)] {
+                let (thrice, halves) = (vec![3f32; rows], vec![0.5f32; rows]);
+                let scaled = |row: usize| if row.is_multiple_of(3) { 0.5 } else { 2.0 };
+                let scales: Vec<f32> = (0..rows).map(scaled).collect();
+                for (held, times, scale, in_panels) in [
+                    (Held::Nothing, 0.0, &halves, false),
+                    (Held::Sum, 1.0, &vec![], false),
+                    (Held::Rescaled(thrice.as_ptr()), 3.0, &vec![], true),
+                    (Held::Rescaled(thrice.as_ptr()), 3.0, &scales, true),
+                ] {
                     let mut c = vec![1f32; rows * columns];
                     let (b, pitch, panel) = if in_panels { (&panels, two, two * depth) } else { (&b, columns, two) };
                     let multiply = Multiply {
@@ -394,16 +518,46 @@ mod tests {
                         panel,
                         c: c.as_mut_ptr(),
                         to: columns,
-                        add,
+                        held,
+                        scale: if scale.is_empty() { std::ptr::null() } else { scale.as_ptr() },
                     };
                     // SAFETY: the vectors have as many elements.
                     unsafe { multiply.run(isa) };
                     for r in 0..rows {
                         for n in 0..columns {
                             let sum: f32 = (0..depth).map(|k| a[r * row + k * step] * b_at(k, n)).sum();
-                            assert_eq!(c[r * columns + n], sum + f32::from(u8::from(add)), "{isa} {rows} {columns}");
+                            let want = (sum + times) * scale.get(r).unwrap_or(&1.0);
+                            assert_eq!(c[r * columns + n], want, "{isa} {rows} {columns} {held:?}");
                         }
                     }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn biases_of_every_layout_are_added() {
+        for (isa, (queries, keys)) in
+            Isa::of_vectors().flat_map(|isa| [(1usize, 1usize), (16, 32), (21, 19), (40, 5)].map(|size| (isa, size)))
+        {
+            let pitch = queries.next_multiple_of(isa.lanes()) + 3;
+            let bias = |key: usize, query: usize| (key * 100 + query) as f32;
+            let rows: Vec<f32> = (0..queries).flat_map(|query| (0..keys).map(move |key| bias(key, query))).collect();
+            let columns: Vec<f32> = (0..keys).flat_map(|key| (0..pitch).map(move |query| bias(key, query))).collect();
+            let each: Vec<f32> = (0..2 * keys).map(|i| bias(i / 2, i % 2)).collect();
+            for (bias, of_query) in [
+                (Bias::None, None),
+                (Bias::Keys(each.as_ptr(), 2), Some(0.0)),
+                (Bias::Rows(rows.as_ptr(), keys), Some(1.0)),
+                (Bias::Columns(columns.as_ptr(), pitch), Some(1.0)),
+            ] {
+                let mut scores: Vec<f32> = (0..keys * pitch).map(|i| (i % 7) as f32).collect();
+                // SAFETY: the vectors have a bias for each key and query.
+                unsafe { Biased { scores: &mut scores, pitch, queries, scale: -0.5, bias }.run(isa) };
+                for (key, query) in (0..keys).flat_map(|key| (0..queries).map(move |query| (key, query))) {
+                    let at = key * pitch + query;
+                    let added = of_query.map_or(0.0, |of_query| (key * 100) as f32 + of_query * query as f32);
+                    assert_eq!(scores[at], (at % 7) as f32 * -0.5 + added, "{isa} {bias:?}, key {key}, query {query}");
                 }
             }
         }

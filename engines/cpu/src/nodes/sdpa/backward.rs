@@ -14,7 +14,7 @@ use super::forward::{BLOCK, Masking, Part, load_columns, load_rows, places};
 use super::{Attention, Lowering, Operand, Sight};
 use crate::nodes::{LibraryKernel, LibraryOp, Recipe};
 use crate::work::Work;
-use hipdnn_cpu_kernels::attention::{Gradient, Multiply, ROWS};
+use hipdnn_cpu_kernels::attention::{Gradient, Held, Multiply, ROWS};
 use hipdnn_cpu_simd::isa::{Isa, MAX_LANES};
 use hipdnn_cpu_threads::Pool;
 
@@ -294,7 +294,8 @@ impl Run<'_> {
                     panel: 2 * self.isa.lanes(),
                     c: blocks.sum.as_mut_ptr(),
                     to: layout.columns,
-                    add: part.key != keys.start,
+                    held: if part.key == keys.start { Held::Nothing } else { Held::Sum },
+                    scale: std::ptr::null(),
                 };
                 product.run(self.isa);
             }
@@ -358,7 +359,8 @@ impl Run<'_> {
                                 panel: 2 * self.isa.lanes(),
                                 c: c.as_mut_ptr(),
                                 to: columns,
-                                add: true,
+                                held: Held::Sum,
+                                scale: std::ptr::null(),
                             };
                             product.run(self.isa);
                         }
@@ -497,7 +499,8 @@ impl Run<'_> {
                     panel: 2 * self.isa.lanes(),
                     c,
                     to: layout.width,
-                    add: false,
+                    held: Held::Nothing,
+                    scale: std::ptr::null(),
                 };
                 product.run(self.isa);
             }

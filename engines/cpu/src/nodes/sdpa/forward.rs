@@ -4,7 +4,7 @@
 use super::{Attention, Operand, Sight, pack};
 use crate::nodes::{LibraryKernel, Recipe};
 use crate::pointwise::Storage;
-use hipdnn_cpu_kernels::attention::{Biased, Multiply, Softmax, Times};
+use hipdnn_cpu_kernels::attention::{Bias, Biased, Held, Multiply, Softmax};
 use hipdnn_cpu_kernels::transpose::Transposition;
 use hipdnn_cpu_simd::isa::Isa;
 use hipdnn_cpu_simd::scratch::LINE;
@@ -14,8 +14,11 @@ use hipdnn_cpu_threads::Pool;
 /// [`hipdnn_cpu_kernels::attention::ROWS`] and of the lanes of two vectors.
 pub(super) const BLOCK: usize = 96;
 
-/// Maximum number of queries and keys of a block: a multiple of the lanes of two vectors.
-const MOST: usize = 128;
+/// Maximum number of queries of a block, twice a multiple of the lanes of two vectors: each block reads all keys and values.
+const QUERIES: usize = 256;
+
+/// Maximum number of keys of a block.
+const KEYS: usize = 128;
 
 /// Number of queries down to which blocks are cut so that all threads have some: each reads all keys and values.
 pub(super) const LEAST: usize = 32;
@@ -95,11 +98,13 @@ impl Layout {
         let queries = attention.queries.max(1);
         let threads = if attention.window.is_bounded() { 1 } else { threads };
         let wanted = threads.div_ceil((attention.batch * attention.heads).max(1)).min(queries.div_ceil(LEAST));
-        let block = queries.div_ceil(queries.div_ceil(MOST).max(wanted));
+        // A window's border crosses a block, of which a part is computed in vain.
+        let most = if attention.window.is_bounded() { QUERIES / 2 } else { QUERIES };
+        let block = queries.div_ceil(queries.div_ceil(most).max(wanted));
         let width = block.next_multiple_of(isa.lanes());
         let pitch = (width.div_ceil(LINE_VALUES) | 1) * LINE_VALUES;
         let columns = attention.value_depth.next_multiple_of(isa.lanes());
-        let keys = attention.keys.min(MOST);
+        let keys = attention.keys.min(KEYS);
         let depth = attention.depth;
         let panels = [width, columns].map(|columns| columns.next_multiple_of(panel));
         let sizes = [panels[0] * depth, keys * depth, keys * panels[1], keys * pitch, block * columns];
@@ -110,7 +115,7 @@ impl Layout {
 
 /// Size of blocks of so many, all but the last of one size.
 fn balanced(all: usize) -> usize {
-    all.div_ceil(all.div_ceil(MOST).max(1))
+    all.div_ceil(all.div_ceil(KEYS).max(1))
 }
 
 /// Values of a block of keys as a product reads them: the first one, the stride between rows, and that between panels of
@@ -176,8 +181,7 @@ impl Run<'_> {
         let k = part(layout.k, layout.v);
         let v = part(layout.v, layout.scores);
         let scores = part(layout.scores, layout.o);
-        let o = part(layout.o, layout.len);
-        let (mut largest, mut sum, mut factor) = ([f32::NEG_INFINITY; MOST], [0f32; MOST], [1f32; MOST]);
+        let (mut largest, mut sum, mut factor) = ([f32::NEG_INFINITY; QUERIES], [0f32; QUERIES], [1f32; QUERIES]);
         if let Some((storage, stride)) = work.sink {
             let mut sink = [0f32];
             // SAFETY: there is a sink for each head.
@@ -195,6 +199,14 @@ impl Run<'_> {
         let masking = Masking { attention, mask: self.inputs[3], sight: &sight, scale: self.scale };
         let keys = sight.keys_of(first..first + count);
         let (block, mut key) = (balanced(keys.len().max(1)), keys.start);
+        // Results are summed where they belong, if whole vectors fit there, else in scratch memory.
+        let in_place = work.o.in_place(self.outputs[0].cast_const(), [batch, head, first]);
+        let in_place = in_place.filter(|_| attention.value_depth == layout.columns);
+        let (result, across) = match in_place {
+            Some(rows) => (rows.cast_mut(), work.o.strides[2]),
+            None => (scratch.wrapping_add(layout.o), layout.columns),
+        };
+        let mut inverse = [0f32; QUERIES];
         while key < keys.end {
             let some = block.min(keys.end - key);
             let part = Part { batch, head, query: first, queries: count, key };
@@ -238,7 +250,8 @@ impl Run<'_> {
                     panel: pack::width(self.isa) * attention.depth,
                     c: scores.as_mut_ptr(),
                     to: pitch,
-                    add: false,
+                    held: Held::Nothing,
+                    scale: std::ptr::null(),
                 };
                 product.run(self.isa);
                 let scale = match masking.is_scale(part, some) {
@@ -259,11 +272,10 @@ impl Run<'_> {
                 factor: &mut factor[..width],
             };
             step.run(self.isa);
-            if key != keys.start {
-                for (row, factor) in o.chunks_exact_mut(layout.columns).zip(&factor).take(count) {
-                    if *factor != 1.0 {
-                        self.isa.run(Times(row, *factor));
-                    }
+            let is_last = key + some == keys.end;
+            if is_last {
+                for (inverse, sum) in inverse[..width].iter_mut().zip(&sum) {
+                    *inverse = 1.0 / sum;
                 }
             }
             let product = Multiply {
@@ -276,9 +288,10 @@ impl Run<'_> {
                 b: values.at,
                 pitch: values.pitch,
                 panel: values.panel,
-                c: o.as_mut_ptr(),
-                to: layout.columns,
-                add: key != keys.start,
+                c: result,
+                to: across,
+                held: if key == keys.start { Held::Nothing } else { Held::Rescaled(factor.as_ptr()) },
+                scale: if is_last { inverse.as_ptr() } else { std::ptr::null() },
             };
             // SAFETY: the scores have a row for each of these keys. Values have one, too: in panels of whole vectors, as packed, or
             // as the caller's rows from this key on, whose columns are whole panels. Results have a row for each query.
@@ -288,17 +301,17 @@ impl Run<'_> {
         for row in 0..count {
             let there = first + row < sight.queries;
             let (largest, sum) = if there { (largest[row], sum[row]) } else { (f32::NEG_INFINITY, 0.0) };
-            let values = &mut o[row * layout.columns..][..attention.value_depth];
-            if keys.is_empty() || sum == 0.0 || !there {
-                values.fill(work.unseen);
-            } else {
-                self.isa.run(Times(values, 1.0 / sum));
-            }
             let place = [batch, head, first + row];
-            // SAFETY: the caller's promise about the results of this query.
+            // SAFETY: the caller's promise about the results of this query, which scratch memory has room for.
             unsafe {
-                let at = work.o.at(batch, head, first + row);
-                work.o.storage.store(self.isa, values, self.outputs[0], at, work.o.strides[3]);
+                let values = std::slice::from_raw_parts_mut(result.add(row * across), attention.value_depth);
+                if keys.is_empty() || sum == 0.0 {
+                    values.fill(work.unseen);
+                }
+                if in_place.is_none() {
+                    let at = work.o.at(batch, head, first + row);
+                    work.o.storage.store(self.isa, values, self.outputs[0], at, work.o.strides[3]);
+                }
                 if work.stats.is_some() {
                     let stats = (f64::from(largest) + f64::from(sum).ln()) as f32;
                     self.put(&work.stats, 1, place, stats);
@@ -393,14 +406,15 @@ pub(super) struct Masking<'a> {
 }
 
 impl Masking<'_> {
-    /// True if the queries see all of these keys without a mask, so that the scale is all there is to apply.
+    /// True if the queries see all of these keys without a mask, so that the scale, a positive one, is all there is to apply.
     fn is_scale(&self, part: Part, keys: usize) -> bool {
         let Part { query: first, queries: count, key, .. } = part;
         let sees = |key: usize| {
             let seen = self.sight.queries_of(key);
             seen.start <= first && first + count <= seen.end
         };
-        self.attention.mask.is_none() && (key..key + keys).all(sees)
+        // Both ends of what a key is seen by grow with the key.
+        self.scale > 0.0 && self.attention.mask.is_none() && sees(key) && sees(key + keys - 1)
     }
 
     /// Scales scores, adds the mask, and makes what is not seen -∞; the queries of a key are side by side, up to `width`,
@@ -410,33 +424,40 @@ impl Masking<'_> {
     /// The mask of these queries and keys can be read.
     pub(super) unsafe fn apply(&self, isa: Isa, part: Part, scores: &mut [f32], [width, pitch]: [usize; 2]) {
         let Part { batch, head, query: first, queries: count, key } = part;
-        let mut bias = [0f32; MASKS * MOST];
-        for (group, scores) in scores.chunks_mut(MASKS * pitch).enumerate() {
-            let (key, keys) = (key + group * MASKS, scores.len().div_ceil(pitch));
-            if let Some(mask) = &self.attention.mask {
-                let at = mask.at(batch, head, first) + key * mask.strides[3];
-                if mask.storage == Storage::F32 && mask.strides[3] == 1 && mask.strides[2] > 1 {
-                    let from = self.mask.cast::<f32>().wrapping_add(at);
-                    let (across, to) = (mask.strides[2], bias.as_mut_ptr());
-                    // SAFETY: the caller's promise; there is room for so many queries of so many keys.
-                    unsafe { Transposition { from, across, to, out: MOST, rows: count, columns: keys }.run(isa) };
-                } else {
-                    for (i, bias) in bias.chunks_exact_mut(MOST).take(keys).enumerate() {
-                        let at = at + i * mask.strides[3];
+        let add = |scores: &mut [f32], bias: Bias| {
+            // SAFETY: the caller's promise about the mask, which is read in place, or the buffer's size below.
+            unsafe { Biased { scores, pitch, queries: count, scale: self.scale, bias }.run(isa) };
+        };
+        match &self.attention.mask {
+            None => add(scores, Bias::None),
+            Some(mask) if mask.storage == Storage::F32 && (mask.strides[2] == 0 || mask.strides[3] == 1) => {
+                let from = self.mask.cast::<f32>().wrapping_add(mask.at(batch, head, first) + key * mask.strides[3]);
+                add(
+                    scores,
+                    match mask.strides[2] {
+                        0 => Bias::Keys(from, mask.strides[3]),
+                        across => Bias::Rows(from, across),
+                    },
+                );
+            }
+            Some(mask) => {
+                let mut bias = [0f32; MASKS * QUERIES];
+                for (group, scores) in scores.chunks_mut(MASKS * pitch).enumerate() {
+                    for (i, bias) in bias.chunks_exact_mut(QUERIES).take(scores.len() / pitch).enumerate() {
+                        let at = mask.at(batch, head, first) + (key + group * MASKS + i) * mask.strides[3];
                         // SAFETY: the caller's promise.
                         unsafe { mask.storage.load(isa, self.mask, at, mask.strides[2], &mut bias[..count]) };
                     }
+                    add(scores, Bias::Columns(bias.as_ptr(), QUERIES));
                 }
             }
-            let bias = &bias[..keys * MOST];
-            isa.run(Biased { scores: &mut *scores, pitch, bias, width: MOST, scale: self.scale });
-            for (row, scores) in scores.chunks_mut(pitch).enumerate() {
-                let seen = self.sight.queries_of(key + row);
-                let place = |query: usize| query.clamp(first, first + count) - first;
-                let (start, end) = (place(seen.start), place(seen.end));
-                scores[..start].fill(f32::NEG_INFINITY);
-                scores[end.max(start)..width].fill(f32::NEG_INFINITY);
-            }
+        }
+        for (row, scores) in scores.chunks_mut(pitch).enumerate() {
+            let seen = self.sight.queries_of(key + row);
+            let place = |query: usize| query.clamp(first, first + count) - first;
+            let (start, end) = (place(seen.start), place(seen.end));
+            scores[..start].fill(f32::NEG_INFINITY);
+            scores[end.max(start)..width].fill(f32::NEG_INFINITY);
         }
     }
 }

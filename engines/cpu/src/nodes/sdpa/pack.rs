@@ -5,9 +5,15 @@ use super::Operand;
 use crate::pointwise::Storage;
 use hipdnn_cpu_kernels::transpose::Transposition;
 use hipdnn_cpu_simd::isa::{Isa, Kernel, Simd, first};
+use hipdnn_cpu_simd::scratch;
 
 /// Number of values that are converted together.
 const PIECE: usize = 256;
+
+/// `f32` values of a cache line.
+const LINE: usize = scratch::LINE / size_of::<f32>();
+/// Prefetch distance, in rows.
+const AHEAD: usize = 8;
 
 /// Number of columns of a panel.
 pub(super) fn width(isa: Isa) -> usize {
@@ -77,28 +83,31 @@ impl Kernel for Rows {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let mut to = self.to;
-        let mut column = 0;
-        while column < self.depth {
-            let left = self.depth - column;
-            let (whole, low, high) = (left >= 2 * S::LANES, left.min(S::LANES), left.saturating_sub(S::LANES));
-            let (low, high) = (s.mask(first(low)), s.mask(first(high.min(S::LANES))));
-            let mut from = self.from.wrapping_add(column);
-            for _ in 0..self.count {
+        let Rows { from, across, count, depth, to } = self;
+        let width = 2 * S::LANES;
+        let rest = depth % width;
+        let [low, high] = [rest.min(S::LANES), rest.saturating_sub(S::LANES)].map(|lanes| s.mask(first(lanes)));
+        for row in 0..count {
+            let from = from.wrapping_add(row * across);
+            for line in (0..depth).step_by(LINE) {
+                // Rows of heads side by side lie too far apart for the CPU to see where the next ones are.
+                s.prefetch(from.wrapping_add(AHEAD * across + line));
+            }
+            let mut column = 0;
+            while column < depth {
+                let from = from.wrapping_add(column);
+                let (next, to) = (from.wrapping_add(S::LANES), to.wrapping_add(column * count + row * width));
                 // SAFETY: the maker's promise: these columns are the rows', and the panel has room for both vectors.
                 unsafe {
-                    let next = from.wrapping_add(S::LANES);
-                    let values = match whole {
+                    let values = match column + width <= depth {
                         true => [s.load(from), s.load(next)],
                         false => [s.load_masked(low, from), s.load_masked(high, next)],
                     };
                     s.store(to, values[0]);
                     s.store(to.wrapping_add(S::LANES), values[1]);
                 }
-                from = from.wrapping_add(self.across);
-                to = to.wrapping_add(2 * S::LANES);
+                column += width;
             }
-            column += 2 * S::LANES;
         }
     }
 }
