@@ -8,6 +8,10 @@ use crate::activation::{Row, falling_exponential_sum};
 use crate::extremes::extreme;
 use crate::normalize::multiply;
 
+/// Number of values up to which a row's loops run beside those of its neighbors: the greatest value, the sum and the factor each wait for
+/// the whole row, longer than the CPU computes on it. Of longer rows three would not stay in the first-level cache.
+const SHORT: usize = 1024;
+
 /// Rows of values beside each other, and where their results go.
 #[derive(Clone, Copy, Debug)]
 pub struct Rows {
@@ -39,15 +43,67 @@ impl Kernel for Softmax {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let Rows { from, to, len, count, pitch } = self.0;
-        for number in 0..count {
-            let (from, to) = (from.wrapping_add(number * pitch[0]), to.wrapping_add(number * pitch[1]));
-            // SAFETY: the caller's promise, of a row: nobody writes to its values while they are borrowed.
-            unsafe {
-                let greatest = extreme::<S, true>(s, std::slice::from_raw_parts(from, len));
-                let sum = falling_exponential_sum(s, Row { from, to, len }, greatest, pitch[0]) as f32;
-                multiply(s, Row { from: to, to, len }, s.splat(1.0 / sum));
+        let Rows { len, count, .. } = self.0;
+        // SAFETY: the caller's promise, of rows that there are.
+        unsafe {
+            if len > SHORT || count == 0 {
+                for row in 0..count {
+                    let factor = self.powers(s, row, self.greatest(s, row));
+                    self.scale(s, row, factor);
+                }
+                return;
             }
+            let (mut most, mut before) = (self.greatest(s, 0), 0.0);
+            for row in 0..count {
+                let next = if row + 1 < count { self.greatest(s, row + 1) } else { most };
+                let factor = self.powers(s, row, most);
+                if row > 0 {
+                    self.scale(s, row - 1, before);
+                }
+                (most, before) = (next, factor);
+            }
+            self.scale(s, count - 1, before);
         }
+    }
+}
+
+impl Softmax {
+    /// Place of a row's first value and of its first result.
+    #[inline(always)]
+    fn row(&self, number: usize) -> Row {
+        let Rows { from, to, len, pitch, .. } = self.0;
+        Row { from: from.wrapping_add(number * pitch[0]), to: to.wrapping_add(number * pitch[1]), len }
+    }
+
+    /// Greatest value of a row.
+    ///
+    /// # Safety
+    /// There is such a row.
+    #[inline(always)]
+    unsafe fn greatest<S: Simd>(&self, s: S, number: usize) -> f32 {
+        // SAFETY: a row's values, to which nobody writes while they are borrowed.
+        extreme::<S, true>(s, unsafe { std::slice::from_raw_parts(self.row(number).from, self.0.len) })
+    }
+
+    /// Computes the exponentials of a row; gives the inverse of their sum.
+    ///
+    /// # Safety
+    /// There is such a row.
+    #[inline(always)]
+    unsafe fn powers<S: Simd>(&self, s: S, number: usize, greatest: f32) -> f32 {
+        // SAFETY: the caller's promise.
+        let sum = unsafe { falling_exponential_sum(s, self.row(number), greatest, self.0.pitch[0]) };
+        1.0 / sum as f32
+    }
+
+    /// Multiplies a row's results.
+    ///
+    /// # Safety
+    /// There is such a row, and its results are numbers.
+    #[inline(always)]
+    unsafe fn scale<S: Simd>(&self, s: S, number: usize, factor: f32) {
+        let to = self.row(number).to;
+        // SAFETY: the caller's promise.
+        unsafe { multiply(s, Row { from: to, to, len: self.0.len }, s.splat(factor)) };
     }
 }
