@@ -158,24 +158,36 @@ class Measured:
 
 def compare(contenders: list[Contender], model: Path, feeds: dict[str, np.ndarray], turns: int, seconds: float, directory: Path) -> Measured:
     """Opens the model in each contender, holds the results against the last one's, and times runs in turn."""
-    given = directory / "feeds.npz"
-    np.savez(given, **feeds)
-    outputs, openings = [], []
-    for contender in contenders:
-        to = directory / "outputs.npz"
-        openings.append(contender.ask(open=str(model), feeds=str(given), outputs=str(to)))
-        with np.load(to) as arrays:
-            outputs.append([arrays[name] for name in arrays.files])
+    openings, outputs = open_each(contenders, [model] * len(contenders), feeds, directory)
     for contender, ours in zip(contenders, outputs[:-1]):
         if (difference := provider.relative_difference(ours, outputs[-1])) > 1e-3:
             raise SystemExit(f"{contender.name} on {model.name}: off by {difference:.3g} of the output's range, expected at most 1e-3")
+    return Measured(take_turns(contenders, turns, seconds), openings)
+
+
+def open_each(contenders: list[Contender], paths: list[Path], feeds: dict[str, np.ndarray],
+              directory: Path) -> tuple[list[dict[str, Any]], list[list[np.ndarray]]]:
+    """Opens each contender's model in it; what it answers, and what it computes."""
+    given = directory / "feeds.npz"
+    np.savez(given, **feeds)
+    openings, outputs = [], []
+    for contender, path in zip(contenders, paths):
+        to = directory / "outputs.npz"
+        openings.append(contender.ask(open=str(path), feeds=str(given), outputs=str(to)))
+        with np.load(to) as arrays:
+            outputs.append([arrays[name] for name in arrays.files])
+    return openings, outputs
+
+
+def take_turns(contenders: list[Contender], turns: int, seconds: float) -> list[list[float]]:
+    """The fastest run of each contender in each turn, in ms."""
     times: list[list[float]] = [[] for _ in contenders]
     for _ in range(turns):
         for contender, record in zip(contenders, times):
             # Threads of the one before may still be busy waiting.
             time.sleep(0.01)
             record.append(contender.ask(seconds=seconds))
-    return Measured(times, openings)
+    return times
 
 
 def layer_model(row: dict[str, int]) -> tuple[bytes, dict[str, np.ndarray]]:
@@ -191,7 +203,8 @@ def layer_model(row: dict[str, int]) -> tuple[bytes, dict[str, np.ndarray]]:
     return model.SerializeToString(), {"x": x}
 
 
-def networks(cache: Path, turns: int, directory: Path) -> None:
+def network_cases(cache: Path) -> list[tuple[str, Path, dict[str, np.ndarray]]]:
+    """Networks: their names, models and inputs."""
     page = detector.preprocess(detector.load(models.fetch("page", cache)))
     cases: list[tuple[str, Path, Any]] = [
         ("text detector", models.fetch("detector", cache), page),
@@ -200,6 +213,18 @@ def networks(cache: Path, turns: int, directory: Path) -> None:
         ("page orientation", models.fetch("orientation", cache), [1, 3, 224, 224]),
         ("ResNet-50", models.random_resnet50(cache), [1, 3, 224, 224]),
     ]
+    return [(name, path, network_feeds(path, given)) for name, path, given in cases]
+
+
+def network_feeds(path: Path, given: Any) -> dict[str, np.ndarray]:
+    """The first input, if it is given, or random numbers of its shape."""
+    session = provider.cpu_session(path)
+    first = session.get_inputs()[0].name
+    return {first: given} if isinstance(given, np.ndarray) else provider.generated_inputs(session, {first: given})
+
+
+def networks(cache: Path, turns: int, directory: Path) -> None:
+    cases = network_cases(cache)
     shares: dict[Setting, list[tuple[str, dict[str, float]]]] = {}
     for setting in settings():
         alone = setting.threads == 1
@@ -211,10 +236,7 @@ def networks(cache: Path, turns: int, directory: Path) -> None:
         with ExitStack() as stack:
             ours, cpu = (stack.enter_context(Contender(name, of, setting)) for name, of in [(OURS, provider.NAME), ("CPU EP", provider.CPU)])
             one = [] if alone else [stack.enter_context(Contender(f"{OURS}, one thread", provider.NAME, ONE_THREAD))]
-            for name, path, given in cases:
-                session = provider.cpu_session(path)
-                first = session.get_inputs()[0].name
-                feeds = {first: given} if isinstance(given, np.ndarray) else provider.generated_inputs(session, {first: given})
+            for name, path, feeds in cases:
                 measured = compare([ours, *one, cpu], path, feeds, turns, 0.3, directory)
                 # The CPU provider is the last.
                 mine, theirs = measured.times()[0], measured.times()[-1]

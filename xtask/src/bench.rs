@@ -1,4 +1,5 @@
-//! `cargo xtask bench`: time per layer and per model, beside ONNX Runtime's CPU provider in the same run.
+//! `cargo xtask bench`: time per layer and per model, beside ONNX Runtime's CPU provider in the same run (`bench.py`);
+//! `bench --precisions`: models of 16-bit tensors beside the same in float and that provider (`bench_precisions.py`).
 //! `bench conv`: single convolutions by class, beside that provider and oneDNN; `bench nodes`: the same of other nodes,
 //! beside that provider; `bench epilogues`: convolutions with epilogues, fused and apart; `bench choice`: all algorithms of
 //! a convolution; `bench dispatch`: the host's time of a GPU plan.
@@ -26,6 +27,9 @@ pub(crate) struct Options {
     /// Only the table of models
     #[arg(long)]
     models: bool,
+    /// Only the table of models of 16-bit tensors
+    #[arg(long, conflicts_with_all = ["layers", "models"])]
+    precisions: bool,
     #[command(subcommand)]
     other: Option<Other>,
 }
@@ -79,11 +83,14 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         None => {}
     }
     let environment = environment()?;
-    let mut command = environment.script("bench.py");
+    let mut command = environment.script(if options.precisions { "bench_precisions.py" } else { "bench.py" });
     command
         .arg("--cache")
         .arg(workspace::cache().join("models"))
         .args(["--turns", if options.quick { "3" } else { "9" }]);
+    if options.precisions {
+        return process::run(&mut command, "the comparison");
+    }
     if options.layers {
         command.args(["--skip", "models"]);
     }
