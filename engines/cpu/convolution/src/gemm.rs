@@ -95,6 +95,7 @@ impl Source {
         match (self, lanes) {
             (Source::Single, _) => 1.03,
             (Source::Flat, 8) => 1.35,
+            (Source::Flat, _) => 1.15,
             (Source::Picked, _) => 1.25,
             _ => 1.0,
         }

@@ -21,6 +21,8 @@ const INPUT_BYTES: usize = 1 << 20;
 const MANY: usize = 128;
 /// Factors of the estimate for eight and for sixteen lanes, a fit to measured times.
 const FITS: [f64; 2] = [1.06, 1.0];
+/// Estimated cycles of a term that is gathered for a tile, for eight and for sixteen lanes.
+const GATHERED: [f64; 2] = [2.5, 6.0];
 /// Estimated cycles of a vector of columns that are a stride apart.
 const PICKED: f64 = 12.0;
 const SLACK: usize = 3 * MAX_LANES;
@@ -90,7 +92,7 @@ impl Wide {
                 let widened = if problem.x.element == Element::F32 { 0.0 } else { 1.7 };
                 let gather = match in_place(size.0) {
                     true => 0.0,
-                    false if matrix => tiles * depth as f64 * 2.5,
+                    false if matrix => tiles * depth as f64 * GATHERED[lanes / 16],
                     false => {
                         let copied = (shape.group_in() * places * shape.stride[2].min(2)) as f64;
                         tiles * depth as f64 * 5.0 + copied + picked
