@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Times single convolutions with constant weights on the provider, on ONNX Runtime's CPU provider and in oneDNN.
+"""Times single convolutions on the provider, on ONNX Runtime's CPU provider and, with constant weights, in oneDNN.
 
 The layers are those of `layers.csv`, all distinct convolutions of the open models of `bench.py`, or those of a list (`--list`):
 a CSV file with a header, a row for each convolution, sizes of several axes written as in 3x3:
@@ -25,7 +25,7 @@ import sys
 import tempfile
 from collections import Counter
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -57,6 +57,8 @@ class Layer:
     dilation: tuple[int, ...]
     groups: int
     bias: bool
+    # Filters and bias are constants, not inputs.
+    constant: bool = True
 
     def __str__(self) -> str:
         text = f"{self.channels}→{self.filters} {times(self.kernel)}"
@@ -104,18 +106,19 @@ class Layer:
         return f"3×3{over}, {size}" if kernel == "3×3" else f"other{over}"
 
     def model(self) -> tuple[bytes, dict[str, np.ndarray]]:
-        """The convolution as a model with constant weights, and an input for it."""
+        """The convolution as a model, and its inputs."""
         rng = np.random.default_rng(1)
         x = rng.standard_normal((self.batch, self.channels, *self.extents)).astype(np.float32)
-        constants = {"w": rng.standard_normal((self.filters, self.channels // self.groups, *self.kernel)).astype(np.float32)}
+        weights = {"w": rng.standard_normal((self.filters, self.channels // self.groups, *self.kernel)).astype(np.float32)}
         if self.bias:
-            constants["b"] = rng.standard_normal(self.filters).astype(np.float32)
-        node = helper.make_node("Conv", ["x", *constants], ["y"], strides=self.stride, pads=self.pads, dilations=self.dilation, group=self.groups)
-        graph = helper.make_graph([node], "layer", [helper.make_tensor_value_info("x", TensorProto.FLOAT, x.shape)],
+            weights["b"] = rng.standard_normal(self.filters).astype(np.float32)
+        feeds, constants = ({"x": x}, weights) if self.constant else ({"x": x, **weights}, {})
+        node = helper.make_node("Conv", ["x", *weights], ["y"], strides=self.stride, pads=self.pads, dilations=self.dilation, group=self.groups)
+        graph = helper.make_graph([node], "layer", [helper.make_tensor_value_info(name, TensorProto.FLOAT, value.shape) for name, value in feeds.items()],
                                   [helper.make_tensor_value_info("y", TensorProto.FLOAT, [None] * x.ndim)],
                                   [helper.make_tensor(name, TensorProto.FLOAT, value.shape, value.tobytes(), raw=True) for name, value in constants.items()])
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-        return model.SerializeToString(), {"x": x}
+        return model.SerializeToString(), feeds
 
 
 # Layers with their weights.
@@ -127,17 +130,21 @@ def main() -> int:
     options.add_argument("--cache", type=Path, required=True, help="directory of the models")
     options.add_argument("--list", type=Path, help="a CSV file of layers, in the place of the tables")
     options.add_argument("--only", default="", help="layers whose class or sizes contain this text, as in '3×3/2×2' or '64→256 1×1 at 56×56'")
+    options.add_argument("--run-time", action="store_true", help="filters and biases are inputs, which each run packs anew; without oneDNN")
     arguments = options.parse_args()
     setting = Setting(arguments.threads, True)
     peers = []
-    try:
-        peers.append(Contender(ONEDNN, str(models.fetch("onednn", arguments.cache)), setting, script="bench_onednn.py"))
-    except models.FetchError as problem:
-        print(f"oneDNN is left out: {problem}")
+    if not arguments.run_time:
+        try:
+            peers.append(Contender(ONEDNN, str(models.fetch("onednn", arguments.cache)), setting, script="bench_onednn.py"))
+        except models.FetchError as problem:
+            print(f"oneDNN is left out: {problem}")
     with tempfile.TemporaryDirectory() as directory, ExitStack() as stack:
         contenders = bench_classes.contenders(arguments, peers)
         tables = {arguments.list.name: read_list(arguments.list)} if arguments.list else {
             "the layers of layers.csv": read_layers(), "distinct convolutions of the open models": read_models(arguments.cache)}
+        if arguments.run_time:
+            tables = {f"{title}, run-time weights": {replace(layer, constant=False): count for layer, count in table.items()} for title, table in tables.items()}
         for contender in contenders:
             stack.enter_context(contender)
         times_of: dict[Layer, Figures] = {}

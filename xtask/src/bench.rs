@@ -51,7 +51,7 @@ enum Other {
     Epilogues(Words),
     /// Times every algorithm that serves a convolution, beside the one that is chosen, by the CPU engine alone
     #[command(
-        after_help = "Options of the benchmark:\n  LIST             a CSV file as `conv --list` takes it\n  --threads N      1 unless given\n  --rounds N       7 unless given\n  --isa NAME       the fastest of this CPU unless given\n  --channels-last  images with the channels innermost\n  --channels-last-outputs  outputs alone\n  --element TYPE   f16 or bf16, float unless given\n  --only TEXT      convolutions whose names contain this"
+        after_help = "Options of the benchmark:\n  LIST             a CSV file as `conv --list` takes it\n  --threads N      1 unless given\n  --rounds N       7 unless given\n  --isa NAME       the fastest of this CPU unless given\n  --channels-last  images with the channels innermost\n  --channels-last-outputs  outputs alone\n  --element TYPE   f16 or bf16, float unless given\n  --run-time       weights that are prepared in each run\n  --only TEXT      convolutions whose names contain this"
     )]
     Choice(Words),
     /// Times an execution on a GPU on the host, beside MIOpen's own calls and AMD's provider

@@ -120,7 +120,7 @@ fn problem(layer: &Layer, [constant_weights, fused, channels_last]: [bool; 3], e
             ],
         },
         constant_weights,
-        winograd: constant_weights,
+        winograd: true,
     };
     let image = |[n, c, d, h, w]: [usize; 5]| match channels_last {
         false => Layout::packed(element, [n, c, d, h, w]),

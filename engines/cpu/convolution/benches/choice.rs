@@ -36,6 +36,8 @@ struct Options {
     only: String,
     /// Name of the one algorithm to time; of all if empty.
     algorithm: String,
+    /// True if weights are prepared in each run.
+    run_time: bool,
 }
 
 /// A convolution of the list.
@@ -77,7 +79,7 @@ fn main() {
     let mut all = Vec::new();
     println!("{}, {} thread(s): µs of the chosen algorithm, and of the others", options.isa, options.threads);
     for case in cases.iter().filter(|case| case.name.contains(&options.only)) {
-        let problem = problem(&case.shape, options.channels_last, options.element);
+        let problem = problem(&case.shape, &options);
         let chosen = match options.algorithm.as_str() {
             "" => ConvolutionPlan::with_isa(&problem, options.threads, options.isa).algorithm(),
             name => name,
@@ -113,6 +115,7 @@ fn options() -> Options {
         element: Element::F32,
         only: String::new(),
         algorithm: String::new(),
+        run_time: false,
     };
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
@@ -124,6 +127,7 @@ fn options() -> Options {
             "--rounds" => options.rounds = number(value()),
             "--only" => options.only = value(),
             "--algorithm" => options.algorithm = value(),
+            "--run-time" => options.run_time = true,
             "--channels-last" => options.channels_last = [true; 2],
             "--channels-last-outputs" => options.channels_last = [false, true],
             "--element" => {
@@ -240,8 +244,10 @@ fn case(row: &BTreeMap<String, String>) -> Result<Option<Case>, String> {
     Ok(Some(Case { name, shape, uses: uses as f64 }))
 }
 
-fn problem(shape: &Shape, channels_last: [bool; 2], element: Element) -> Problem {
-    let [of_input, of_output] = channels_last.map(|last| if last { Layout::channels_last } else { Layout::packed });
+fn problem(shape: &Shape, options: &Options) -> Problem {
+    let element = options.element;
+    let [of_input, of_output] =
+        options.channels_last.map(|last| if last { Layout::channels_last } else { Layout::packed });
     let unknown = Layout::packed(Element::F32, [0; 5]);
     let mut problem = Problem {
         shape: shape.clone(),
@@ -249,7 +255,7 @@ fn problem(shape: &Shape, channels_last: [bool; 2], element: Element) -> Problem
         w: unknown,
         y: unknown,
         epilogue: Vec::new(),
-        constant_weights: true,
+        constant_weights: !options.run_time,
         winograd: true,
     };
     problem.x = of_input(element, problem.x_sizes());
@@ -292,7 +298,7 @@ fn measured(problem: &Problem, options: &Options, pool: &Pool, clock: fn() -> Du
         for contender in &mut contenders {
             let (begin, mut runs) = (Instant::now(), 0);
             while runs < 2 || begin.elapsed() < TURN {
-                let prepared = if contender.prepared.is_empty() {
+                let prepared = if options.run_time || contender.prepared.is_empty() {
                     Weights::Raw(w.as_ptr().cast())
                 } else {
                     Weights::Prepared(&contender.prepared)

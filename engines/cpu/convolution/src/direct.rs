@@ -307,16 +307,8 @@ impl Kernel for Unit<'_, Direct> {
                 if plan.tail.is_some()
                     && (row_block + 1 == plan.row_blocks || piece + 1 == last || waiting * ow >= BLOCK)
                 {
-                    for channel in 0..channels {
-                        let to = to.wrapping_add(channel * to_channel).wrapping_sub((waiting - count) * to_row);
-                        if to_row == ow {
-                            tail.add(s, to, waiting * ow);
-                        } else {
-                            for row in 0..waiting {
-                                tail.add(s, to.wrapping_add(row * to_row), ow);
-                            }
-                        }
-                    }
+                    let first = to.wrapping_sub((waiting - count) * to_row);
+                    self.activate(s, &mut tail, (first, to_channel, to_row), [channels, waiting]);
                     waiting = 0;
                 }
                 let full = match plan.planes {
@@ -341,6 +333,27 @@ impl Kernel for Unit<'_, Direct> {
 }
 
 impl Unit<'_, Direct> {
+    /// Hands `rows` rows of results of each of `channels` channels to the tail.
+    ///
+    /// # Safety
+    /// The results are this unit's, complete but for the activation, and nobody looks at them before [`Tail::finish`].
+    #[inline(always)]
+    unsafe fn activate<S: Simd>(
+        &self,
+        s: S,
+        tail: &mut Tail<'_>,
+        (to, to_channel, to_row): (*mut f32, usize, usize),
+        [channels, rows]: [usize; 2],
+    ) {
+        let ow = self.plan.shape.output[2];
+        // Rows without gaps are one.
+        let (lines, len) = if to_row == ow { (1, rows * ow) } else { (rows, ow) };
+        for (channel, line) in (0..channels).flat_map(|channel| (0..lines).map(move |line| (channel, line))) {
+            // SAFETY: the caller's promise.
+            unsafe { tail.add(s, to.wrapping_add(channel * to_channel + line * to_row), len) };
+        }
+    }
+
     /// Copies the input planes of the group that begins at element `source`.
     #[inline(always)]
     unsafe fn copy_planes<S: Simd>(&self, s: S, source: usize) {

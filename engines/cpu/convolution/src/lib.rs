@@ -184,10 +184,9 @@ impl Algorithm {
         if let Some(direct) = direct {
             return Algorithm::Direct(direct);
         }
-        let of_winograd = problem.winograd && problem.constant_weights;
         // Transforms of channels, if they serve the problem and are expected to take less than so many cycles.
         let winograd = |limit: f64| {
-            let rows = of_winograd.then(|| WinogradRows::new(problem, threads, isa)).flatten();
+            let rows = problem.winograd.then(|| WinogradRows::new(problem, threads, isa)).flatten();
             rows.filter(|rows| rows.cost < limit).map(|rows| Algorithm::WinogradRows(Box::new(rows)))
         };
         if Indirect::suits(problem) {
@@ -219,7 +218,7 @@ impl Algorithm {
                 best = (cost, Algorithm::Indirect(Box::new(indirect)));
             }
         }
-        if of_winograd && Winograd::applies(problem) {
+        if problem.winograd && Winograd::applies(problem) {
             let planes = Winograd::new(problem, threads, isa);
             if planes.cost < best.0 {
                 best = (planes.cost, Algorithm::Winograd(planes));

@@ -101,6 +101,8 @@ impl Tiling {
 
 /// Largest stride that is served.
 pub(super) const MAX_STRIDE: usize = 4;
+/// Largest number of taps of a phase, per axis.
+pub(super) const MAX_TAPS: usize = 7;
 
 /// Kernel transform `G` for N×N inputs and R taps.
 pub(super) const fn kernel_transform<const N: usize, const R: usize>() -> [[f64; R]; N] {
@@ -128,35 +130,41 @@ pub(super) const fn kernel_transform<const N: usize, const R: usize>() -> [[f64;
     g
 }
 
-/// Frequencies of kernels, row by row, rounded once: of one in each lane, whose taps are given row by row.
+/// Frequencies of kernels, row by row, computed in `f64` and rounded: of one in each lane, whose taps are given row by row.
 #[inline(always)]
-pub(super) fn transform_kernels<const N: usize, const R: usize, const L: usize>(
-    kernels: &[[[f64; L]; R]; R],
-) -> [[[f32; L]; N]; N] {
+pub(super) fn transform_kernels<S: Simd, const N: usize, const R: usize>(
+    s: S,
+    kernels: &[[[S::W; 2]; R]; R],
+) -> [[S::V; N]; N] {
     let transform = const { kernel_transform::<N, R>() };
+    let zeros = [s.splat_wide(0.0); 2];
     // Rows of a kernel by columns of frequencies.
-    let mut half = [[[0f64; L]; N]; R];
+    let mut half = [[zeros; N]; R];
     for row in 0..R {
         for column in 0..N {
-            for lane in 0..L {
-                let mut sum = kernels[row][0][lane] * transform[column][0];
-                for tap in 1..R {
-                    sum += kernels[row][tap][lane] * transform[column][tap];
+            for tap in 0..R {
+                if transform[column][tap] != 0.0 {
+                    let factor = s.splat_wide(transform[column][tap]);
+                    for part in 0..2 {
+                        half[row][column][part] = s.fma_wide(kernels[row][tap][part], factor, half[row][column][part]);
+                    }
                 }
-                half[row][column][lane] = sum;
             }
         }
     }
-    let mut frequencies = [[[0f32; L]; N]; N];
+    let mut frequencies = [[s.splat(0.0); N]; N];
     for row in 0..N {
         for column in 0..N {
-            for lane in 0..L {
-                let mut sum = half[0][column][lane] * transform[row][0];
-                for tap in 1..R {
-                    sum += half[tap][column][lane] * transform[row][tap];
+            let mut sums = zeros;
+            for tap in 0..R {
+                if transform[row][tap] != 0.0 {
+                    let factor = s.splat_wide(transform[row][tap]);
+                    for part in 0..2 {
+                        sums[part] = s.fma_wide(half[tap][column][part], factor, sums[part]);
+                    }
                 }
-                frequencies[row][column][lane] = sum as f32;
             }
+            frequencies[row][column] = s.narrow(sums);
         }
     }
     frequencies

@@ -11,9 +11,10 @@
 
 use super::band::{PhaseColumns, copy, inside, load_some, zero};
 use super::epilogue::{Block, Epilogue};
+use super::pack::transform_cycles;
 use super::problem::{Element, Layout, Problem, Shape};
 use super::tile::{self, MAX_VECTORS, Tile, TileFn};
-use super::transforms::{load_products, store_frequencies, transform_input, transform_output};
+use super::transforms::{Tiling, load_products, store_frequencies, transform_input, transform_output};
 use super::units::{InUnits, Unit};
 use hipdnn_cpu_simd::isa::{Isa, Kernel, MAX_LANES, Pick, Simd, first};
 
@@ -136,6 +137,7 @@ impl Winograd {
                 }
             }
         }
+        plan.cost += transform_cycles(problem, &Tiling::LARGE, threads, isa);
         let tiles = plan.height * plan.across;
         plan.picks = (0..tiles)
             .step_by(lanes)

@@ -11,6 +11,7 @@
 use super::band::{inside, load_lanes, store_lanes, zero};
 use super::epilogue::{self, Epilogue, InTile};
 use super::indirect::{interleave, turn};
+use super::pack::transform_cycles;
 use super::problem::{Element, Layout, Problem, Shape};
 use super::row_tile::{self, RowAfter, RowTile};
 use super::transforms::{MAX_STRIDE, Tiling, load_products, store_frequencies, transform_input, transform_output};
@@ -226,6 +227,7 @@ impl WinogradRows {
                 }
             }
         }
+        plan.cost += transform_cycles(problem, &tiling, threads, isa);
         let of_panel = size_of::<f32>() * frequencies * plan.tiles * plan.panel();
         plan.bundle = (PRODUCT_BYTES / of_panel).clamp(1, plan.chunk);
         plan.steps = epilogue::steps(Some(&plan.follow), plan.list_len());

@@ -52,7 +52,8 @@ impl Multiply {
     /// Multiplies.
     ///
     /// # Safety
-    /// All elements that the extents reach can be read, those of `c` written; there is a factor for each row, where there are some.
+    /// All elements that the extents reach can be read, those of `c` written, and read where something is held; there is a factor for
+    /// each row, where there are some.
     pub unsafe fn run(self, isa: Isa) {
         isa.run(Blocks(self));
     }
@@ -253,7 +254,7 @@ impl Biased<'_> {
     /// Scales the scores and adds the biases.
     ///
     /// # Safety
-    /// There is a bias for each key, each query, or each of both; of [`Bias::Columns`] one for each place in `scores`.
+    /// There is a bias for each key, or for each key and query; of [`Bias::Columns`] whole vectors of queries' for each key.
     pub unsafe fn run(self, isa: Isa) {
         assert!(self.queries.next_multiple_of(isa.lanes()) <= self.pitch, "queries of a key fit between two");
         assert!(self.scores.len().is_multiple_of(self.pitch), "scores of whole keys");
@@ -401,8 +402,8 @@ impl Kernel for Step<'_> {
                 // Where all is masked so far, the base is 0 and every power below is.
                 let base = s.select(s.lt(most, s.splat(f32::MIN)), s.splat(0.0), most);
                 let rescale = falling_exp(s, s.sub(before, base));
-                let below = s.sub(s.splat(0.0), base);
-                let difference = |key: usize| s.fma(s.load(at(key)), scale, below);
+                // Rounded as the base is: the greatest score's power is 1, however large it is.
+                let difference = |key: usize| s.sub(s.mul(s.load(at(key)), scale), base);
                 let mut total = s.splat(0.0);
                 for key in (0..whole).step_by(KEYS) {
                     let differences = std::array::from_fn::<_, KEYS, _>(|k| difference(key + k));
@@ -612,6 +613,25 @@ mod tests {
                 assert_eq!(f64::from(largest[q]), most);
                 assert!((f64::from(sum[q]) / want - 1.0).abs() <= bound, "{isa} {q}: {} for {want}", sum[q]);
                 assert!((kept[q] / f64::from(sum[q]) / average - 1.0).abs() <= 2.0 * bound, "{isa} {q}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_greatest_score_has_a_power_of_one() {
+        // Of scores so large that a rounding of theirs is beyond the range of powers, by a scale that rounds.
+        for (isa, largest) in Isa::of_vectors().flat_map(|isa| [1.0f32, 3e5, 3e10, -7e30].map(|largest| (isa, largest)))
+        {
+            let (queries, keys) = (isa.lanes(), 9);
+            let mut scores: Vec<f32> =
+                (0..keys * queries).map(|i| if i / queries == 5 { largest } else { largest - largest.abs() }).collect();
+            let (mut most, mut sum) = (vec![f32::NEG_INFINITY; queries], vec![0f32; queries]);
+            let (pitch, scale, mut factor) = (queries, std::f32::consts::FRAC_1_SQRT_2, vec![0f32; queries]);
+            Softmax { scores: &mut scores, pitch, scale, largest: &mut most, sum: &mut sum, factor: &mut factor }
+                .run(isa);
+            for query in 0..queries {
+                assert_eq!(scores[5 * queries + query], 1.0, "{isa}, greatest score {largest}");
+                assert!((1.0..=9.0).contains(&sum[query]), "{isa}, greatest score {largest}: sum {}", sum[query]);
             }
         }
     }

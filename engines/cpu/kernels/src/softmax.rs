@@ -1,6 +1,6 @@
 //! Softmax of rows: `eˣ⁻ᵐ` over the sum of a row's, where `m` is the greatest of its values.
 //!
-//! A row's three loops follow each other, so that it stays in the first-level cache between them.
+//! A row's three loops follow each other, or stand beside those of its neighbors, so that it stays in the first-level cache between them.
 
 use hipdnn_cpu_simd::isa::{Isa, Kernel, Simd};
 
@@ -44,7 +44,7 @@ impl Kernel for Softmax {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let Rows { len, count, .. } = self.0;
-        // SAFETY: the caller's promise, of rows that there are.
+        // SAFETY: the caller's promise, of rows that there are; results of a row take no place of values of a row behind it.
         unsafe {
             if len > SHORT || count == 0 {
                 for row in 0..count {
@@ -99,7 +99,7 @@ impl Softmax {
     /// Multiplies a row's results.
     ///
     /// # Safety
-    /// There is such a row, and its results are numbers.
+    /// There is such a row, whose exponentials have been computed.
     #[inline(always)]
     unsafe fn scale<S: Simd>(&self, s: S, number: usize, factor: f32) {
         let to = self.row(number).to;

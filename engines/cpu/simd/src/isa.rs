@@ -341,6 +341,8 @@ pub trait Simd: Lanewise + Send + Sync + 'static {
     fn fma_wide(self, a: Self::W, b: Self::W, c: Self::W) -> Self::W;
     /// The lanes of `a` in `f64`: the first half, and the second one.
     fn widen(self, a: Self::V) -> [Self::W; 2];
+    /// The lanes of both halves in `f32`, rounded.
+    fn narrow(self, a: [Self::W; 2]) -> Self::V;
 
     /// Loads a wide vector.
     ///
@@ -651,6 +653,10 @@ mod tests {
                 }
                 // SAFETY: the array has as many values as the widest vector.
                 unsafe { s.load(rounded.as_ptr()) }
+            });
+            put("narrow", &|i| {
+                let third = s.splat_wide(1.0 / 3.0);
+                s.narrow(s.widen(at(&a, i)).map(|half| s.fma_wide(half, third, third)))
             });
             put("first of zip", &|i| {
                 let mut t = [0f32; 2 * MAX_LANES];

@@ -715,12 +715,14 @@ pub(crate) mod tests {
             case("one of everything", [1, 1, 1, 1, 1, 1, 1, 1]),
             case("small", [2, 3, 3, 3, 5, 7, 4, 6]),
             case("several blocks", [1, 2, 2, 2, 200, 211, 33, 17]),
+            case("several blocks of queries, whole vectors of values", [1, 2, 2, 2, 300, 270, 20, 64]),
             case("one query, many keys", [2, 4, 4, 4, 1, 1000, 64, 64]),
             case("grouped heads", [2, 6, 2, 3, 20, 30, 16, 16]),
             case("one head of keys and values", [1, 8, 1, 1, 9, 100, 8, 40]),
             case("deep heads", [1, 1, 1, 1, 13, 14, 600, 300]),
             masked("a whole mask", [2, 2, 2, 2, 40, 50, 8, 8], &[2, 2, 40, 50]),
             masked("a mask for all heads", [2, 3, 3, 3, 100, 120, 8, 8], &[2, 1, 100, 120]),
+            masked("a mask for several blocks of keys", [1, 1, 1, 1, 40, 300, 8, 16], &[40, 300]),
             masked("a mask for keys", [2, 2, 2, 2, 40, 50, 8, 8], &[50]),
             masked("a mask for queries", [2, 2, 2, 2, 40, 50, 8, 8], &[40, 1]),
             Case {
@@ -778,6 +780,7 @@ pub(crate) mod tests {
                 change: |n| n.attn_scale_value = Some(-40.0),
                 ..case("a large scale that turns the order round", [1, 2, 2, 2, 20, 130, 8, 8])
             },
+            Case { change: |n| n.attn_scale_value = Some(37.3), ..case("a large scale", [1, 2, 2, 2, 20, 130, 8, 8]) },
         ]
     }
 

@@ -4,9 +4,9 @@
 
 use super::super::band::load_apart;
 use super::super::naive::read;
-use super::super::transforms::{Tiling, transform_kernels};
+use super::super::transforms::{MAX_STRIDE, MAX_TAPS, Tiling, transform_kernels};
 use super::Source;
-use hipdnn_cpu_simd::isa::{Kernel, MAX_LANES, Simd};
+use hipdnn_cpu_simd::isa::{Kernel, MAX_LANES, Simd, first as first_lanes};
 
 /// A panel of some output channels of a group.
 #[derive(Clone, Copy)]
@@ -115,39 +115,46 @@ impl<const N: usize, const R: usize> Kernel for Frequencies<'_, N, R> {
     fn run<S: Simd>(self, s: S) {
         let Frequencies { panel, tiling } = self;
         let stride = tiling.stride;
-        let Panel { source, w, width, to, .. } = panel;
-        let (first, rows) = panel.rows();
-        let (element, channels) = (source.layout.element, source.sizes[1]);
+        let Panel { source, width, to, .. } = panel;
+        let channels = source.sizes[1];
         let [.., kernel_rows, kernel_columns] = source.sizes;
-        for phase in 0..tiling.phases() {
-            let (phase_row, phase_column) = (phase / stride, phase % stride);
-            // Offsets of the phase's taps, of those that there are.
-            let mut begins = [[None; R]; R];
-            for r in 0..R {
-                for c in 0..R {
-                    let (line, column) = (r * stride + phase_row, c * stride + phase_column);
-                    if line < kernel_rows && column < kernel_columns {
-                        begins[r][c] = Some(source.offset(first, 0, line * kernel_columns + column));
-                    }
-                }
-            }
-            let mut row = 0;
-            while row < width {
-                let lanes = S::LANES.min(width - row);
-                for channel in 0..channels {
-                    let mut kernels = [[[0f64; MAX_LANES]; R]; R];
-                    for lane in 0..lanes.min(rows.saturating_sub(row)) {
-                        let at = (row + lane) * source.layout.strides[0] + channel * source.layout.strides[1];
+        let taps = kernel_rows * kernel_columns;
+        let mut staged = [[0f32; MAX_LANES]; STAGED];
+        // Of some input channels, stored one frequency after the other: those of a channel lie so far apart that their lines compete for
+        // the same places of the first-level cache.
+        let mut frequencies = [[[[0f32; MAX_LANES]; MAX_LANES]; N]; N];
+        let mut row = 0;
+        while row < width {
+            let lanes = S::LANES.min(width - row);
+            let mut begin = 0;
+            while begin < channels {
+                let count = (STAGED / taps).clamp(1, S::LANES).min(channels - begin);
+                // SAFETY: the tensor's weights.
+                unsafe { panel.stage(s, row, begin, count * taps, &mut staged) };
+                for phase in 0..tiling.phases() {
+                    let (phase_row, phase_column) = (phase / stride, phase % stride);
+                    for of_channel in 0..count {
+                        let mut kernels = [[[s.splat_wide(0.0); 2]; R]; R];
                         for r in 0..R {
                             for c in 0..R {
-                                if let Some(begin) = begins[r][c] {
-                                    // SAFETY: the tensor's weights.
-                                    kernels[r][c][lane] = f64::from(unsafe { read(element, w, begin + at) });
+                                // Of the phase's taps those that there are.
+                                let (line, column) = (r * stride + phase_row, c * stride + phase_column);
+                                if line < kernel_rows && column < kernel_columns {
+                                    let values = &staged[of_channel * taps + line * kernel_columns + column];
+                                    // SAFETY: a staged vector is as long as the widest one.
+                                    kernels[r][c] = unsafe { s.load_widened(values.as_ptr()) };
                                 }
                             }
                         }
+                        let transformed = transform_kernels::<S, N, R>(s, &kernels);
+                        for i in 0..N {
+                            for j in 0..N {
+                                let to = frequencies[i][j][of_channel].as_mut_ptr();
+                                // SAFETY: a vector has room for the widest one.
+                                unsafe { s.store(to, transformed[i][j]) };
+                            }
+                        }
                     }
-                    let frequencies = transform_kernels::<N, R, { MAX_LANES }>(&kernels);
                     for i in 0..N {
                         for j in 0..N {
                             let of_row = tiling.phases_of(j);
@@ -155,17 +162,76 @@ impl<const N: usize, const R: usize> Kernel for Frequencies<'_, N, R> {
                                 continue;
                             }
                             let product = tiling.products_before(i, j) + phase_row * of_row + phase_column;
-                            let place = product * channels + channel;
-                            // SAFETY: the panel's places.
-                            unsafe {
-                                let value = s.load(frequencies[i][j].as_ptr());
-                                s.store_first(lanes, to.add(place * width + row), value);
+                            let to = to.wrapping_add((product * channels + begin) * width + row);
+                            for of_channel in 0..count {
+                                // SAFETY: the panel's places.
+                                unsafe {
+                                    let value = s.load(frequencies[i][j][of_channel].as_ptr());
+                                    s.store_first(lanes, to.add(of_channel * width), value);
+                                }
                             }
                         }
                     }
                 }
-                row += S::LANES;
+                begin += count;
             }
+            row += S::LANES;
+        }
+    }
+}
+
+/// Vectors of weights that are staged for their transforms: of the largest kernel, [`MAX_STRIDE`] phases of [`MAX_TAPS`] taps along each axis.
+const STAGED: usize = (MAX_STRIDE * MAX_TAPS) * (MAX_STRIDE * MAX_TAPS);
+
+impl Panel<'_> {
+    /// Stages weights of a vector of output channels, from `row` of the panel and input channel `channel` on: `count` terms of an output
+    /// channel's sum, each a vector, zero where there is no output channel.
+    ///
+    /// # Safety
+    /// The tensor can be read, and has so many terms.
+    #[inline(always)]
+    unsafe fn stage<S: Simd>(
+        &self,
+        s: S,
+        row: usize,
+        channel: usize,
+        count: usize,
+        staged: &mut [[f32; MAX_LANES]; STAGED],
+    ) {
+        let (source, w) = (self.source, self.w);
+        let (first, rows) = self.rows();
+        let (taps, strides) = (source.sizes[3] * source.sizes[4], source.layout.strides);
+        if !source.contiguous() {
+            for (term, values) in staged.iter_mut().take(count).enumerate() {
+                let begin = source.offset(first, channel + term / taps, term % taps);
+                for lane in 0..S::LANES {
+                    values[lane] = match row + lane < rows {
+                        // SAFETY: a weight of an output channel that there is.
+                        true => unsafe { read(source.layout.element, w, begin + (row + lane) * strides[0]) },
+                        false => 0.0,
+                    };
+                }
+            }
+            return;
+        }
+        let from = w.cast::<f32>().wrapping_add(source.offset(first, channel, 0));
+        let mut term = 0;
+        while term < count {
+            let wide = S::LANES.min(count - term);
+            let mask = s.mask(first_lanes(wide));
+            let mut square = [s.splat(0.0); MAX_LANES];
+            for lane in 0..S::LANES {
+                if row + lane < rows {
+                    // SAFETY: terms of an output channel that there is, which are one run of values.
+                    square[lane] = unsafe { s.load_masked(mask, from.wrapping_add((row + lane) * strides[0] + term)) };
+                }
+            }
+            let square = s.transpose(square);
+            for i in 0..wide {
+                // SAFETY: a staged vector has room for the widest one.
+                unsafe { s.store(staged[term + i].as_mut_ptr(), square[i]) };
+            }
+            term += wide;
         }
     }
 }

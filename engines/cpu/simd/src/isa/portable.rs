@@ -125,6 +125,11 @@ impl Simd for Portable {
     }
 
     #[inline(always)]
+    fn narrow(self, a: [Self::W; 2]) -> [f32; LANES] {
+        std::array::from_fn(|i| a[i / (LANES / 2)][i % (LANES / 2)] as f32)
+    }
+
+    #[inline(always)]
     unsafe fn load_wide(self, p: *const f64) -> Self::W {
         // SAFETY: the caller's duty.
         unsafe { p.cast::<Self::W>().read_unaligned() }

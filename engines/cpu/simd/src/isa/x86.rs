@@ -218,6 +218,15 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
+    fn narrow(self, a: [__m512d; 2]) -> __m512 {
+        // SAFETY: the token.
+        unsafe {
+            let [low, high] = a.map(|half| _mm256_castps_pd(_mm512_cvtpd_ps(half)));
+            _mm512_castpd_ps(_mm512_insertf64x4(_mm512_castpd256_pd512(low), high, 1))
+        }
+    }
+
+    #[inline(always)]
     unsafe fn load_widened(self, p: *const f32) -> [__m512d; 2] {
         // SAFETY: the token, and the caller's duty: each half has half of the lanes.
         unsafe { [_mm512_cvtps_pd(_mm256_loadu_ps(p)), _mm512_cvtps_pd(_mm256_loadu_ps(p.add(Self::LANES / 2)))] }
@@ -483,6 +492,12 @@ impl Simd for Avx2 {
     unsafe fn store_wide(self, p: *mut f64, v: __m256d) {
         // SAFETY: the token, and the caller's duty.
         unsafe { _mm256_storeu_pd(p, v) }
+    }
+
+    #[inline(always)]
+    fn narrow(self, a: [__m256d; 2]) -> __m256 {
+        // SAFETY: the token.
+        unsafe { _mm256_set_m128(_mm256_cvtpd_ps(a[1]), _mm256_cvtpd_ps(a[0])) }
     }
 
     #[inline(always)]

@@ -294,7 +294,8 @@ impl Run<'_> {
                 scale: if is_last { inverse.as_ptr() } else { std::ptr::null() },
             };
             // SAFETY: the scores have a row for each of these keys. Values have one, too: in panels of whole vectors, as packed, or
-            // as the caller's rows from this key on, whose columns are whole panels. Results have a row for each query.
+            // as the caller's rows from this key on, whose columns are whole panels. Results have a row of whole vectors for each query, and a
+            // factor each; what is rescaled has been stored for the first block of keys.
             unsafe { product.run(self.isa) };
             key += some;
         }

@@ -12,6 +12,7 @@ const PIECE: usize = 256;
 
 /// `f32` values of a cache line.
 const LINE: usize = scratch::LINE / size_of::<f32>();
+
 /// Prefetch distance, in rows.
 const AHEAD: usize = 8;
 
