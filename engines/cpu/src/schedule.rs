@@ -393,7 +393,9 @@ impl<'a> Builder<'a> {
             y: layout(y),
             epilogue,
             constant_weights: token.is_some(),
-            winograd: self.choice.winograd,
+            // Weights that the graph computes are dequantized ones as a rule: with plain sums of their products outputs round to the
+            // same 8 bits as elsewhere.
+            winograd: self.choice.winograd && (token.is_some() || !w.is_virtual()),
         };
         let plan = ConvolutionPlan::new(&problem, self.choice.threads);
         let token = token.filter(|_| plan.prepared_len() > 0).cloned();
