@@ -249,7 +249,8 @@ impl Kernel for Unit<'_, Direct> {
             let k = group * kg + channel_block * channels;
             let row = row_block * rows;
             let source = image * plan.x.strides[0] + group * cg * plan.x.strides[1];
-            // SAFETY: the plan's places, for which the caller vouches; the slot has the parts' sizes.
+            // SAFETY: the plan's places, for which the caller vouches; the slot has the parts' sizes. Results that wait for the tail are this
+            // unit's, and nobody looks at them before its end.
             unsafe {
                 if listed != k {
                     plan.finish.biases(self.operands, k, channels, bias.as_mut_ptr(), channels);

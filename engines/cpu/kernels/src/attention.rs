@@ -6,18 +6,18 @@ use hipdnn_cpu_simd::isa::{Isa, Kernel, MAX_LANES, Simd, UNROLLED, first};
 /// Row granularity of blocks whose rows are padded: every instruction set's tile is as high or half as high.
 pub const ROWS: usize = 12;
 
-/// What a product does with what the place of its result holds.
+/// Beta of a product, the factor of its destination in `c = β·c + a·b`.
 #[derive(Clone, Copy, Debug)]
-pub enum Held {
-    /// Overwrites it.
-    Nothing,
-    /// Adds it.
-    Sum,
-    /// Adds it times a factor for each row.
-    Rescaled(*const f32),
+pub enum Beta {
+    /// 0: the destination is overwritten, and not read.
+    Zero,
+    /// 1: the product is accumulated.
+    One,
+    /// Factors, one for each row: as online softmax rescales what it has accumulated.
+    Rows(*const f32),
 }
 
-/// Product `c[r][n] = (held + Σ a[r·row + k·step] · b[panel of n + k·pitch]) · scale[r]`.
+/// Product `c[r][n] = (β[r]·c[r][n] + Σ a[r·row + k·step] · b[panel of n + k·pitch]) · scale[r]`.
 #[derive(Clone, Copy, Debug)]
 pub struct Multiply {
     /// Number of rows of the result.
@@ -42,8 +42,8 @@ pub struct Multiply {
     pub c: *mut f32,
     /// Stride between rows of `c`.
     pub to: usize,
-    /// What is added of what `c` holds.
-    pub held: Held,
+    /// Factor of `c` before the product is added.
+    pub beta: Beta,
     /// Factor of each row of the result; null for none.
     pub scale: *const f32,
 }
@@ -52,8 +52,8 @@ impl Multiply {
     /// Multiplies.
     ///
     /// # Safety
-    /// All elements that the extents reach can be read, those of `c` written, and read where something is held; there is a factor for
-    /// each row, where there are some.
+    /// All elements that the extents reach can be read, those of `c` written, and read unless beta is zero; beta and scale have a
+    /// factor for each row, where they are given.
     pub unsafe fn run(self, isa: Isa) {
         isa.run(Blocks(self));
     }
@@ -131,20 +131,21 @@ impl Blocks {
                 strides => self.add(s, a, strides, b, &mut sums),
             }
             let at = |r: usize, v: usize| m.c.add((row + r) * m.to + column + v * S::LANES);
-            match m.held {
-                Held::Nothing => {}
-                Held::Sum => each(&mut sums, |r, v, sum| s.add(s.load(at(r, v)), sum)),
-                Held::Rescaled(factors) => {
+            match m.beta {
+                Beta::Zero => {}
+                Beta::One => each(&mut sums, |r, v, sum| s.add(s.load(at(r, v)), sum)),
+                Beta::Rows(factors) => {
                     each(&mut sums, |r, v, sum| s.fma(s.load(at(r, v)), s.splat(*factors.add(row + r)), sum));
                 }
             }
             if !m.scale.is_null() {
                 each(&mut sums, |r, _, sum| s.mul(sum, s.splat(*m.scale.add(row + r))));
             }
-            each(&mut sums, |r, v, sum| {
-                s.store(at(r, v), sum);
-                sum
-            });
+            for (r, sums) in sums.into_iter().enumerate() {
+                for (v, sum) in sums.into_iter().enumerate() {
+                    s.store(at(r, v), sum);
+                }
+            }
         }
     }
 
@@ -499,11 +500,11 @@ mod tests {
                 let (thrice, halves) = (vec![3f32; rows], vec![0.5f32; rows]);
                 let scaled = |row: usize| if row.is_multiple_of(3) { 0.5 } else { 2.0 };
                 let scales: Vec<f32> = (0..rows).map(scaled).collect();
-                for (held, times, scale, in_panels) in [
-                    (Held::Nothing, 0.0, &halves, false),
-                    (Held::Sum, 1.0, &vec![], false),
-                    (Held::Rescaled(thrice.as_ptr()), 3.0, &vec![], true),
-                    (Held::Rescaled(thrice.as_ptr()), 3.0, &scales, true),
+                for (beta, times, scale, in_panels) in [
+                    (Beta::Zero, 0.0, &halves, false),
+                    (Beta::One, 1.0, &vec![], false),
+                    (Beta::Rows(thrice.as_ptr()), 3.0, &vec![], true),
+                    (Beta::Rows(thrice.as_ptr()), 3.0, &scales, true),
                 ] {
                     let mut c = vec![1f32; rows * columns];
                     let (b, pitch, panel) = if in_panels { (&panels, two, two * depth) } else { (&b, columns, two) };
@@ -519,7 +520,7 @@ mod tests {
                         panel,
                         c: c.as_mut_ptr(),
                         to: columns,
-                        held,
+                        beta,
                         scale: if scale.is_empty() { std::ptr::null() } else { scale.as_ptr() },
                     };
                     // SAFETY: the vectors have as many elements.
@@ -528,7 +529,7 @@ mod tests {
                         for n in 0..columns {
                             let sum: f32 = (0..depth).map(|k| a[r * row + k * step] * b_at(k, n)).sum();
                             let want = (sum + times) * scale.get(r).unwrap_or(&1.0);
-                            assert_eq!(c[r * columns + n], want, "{isa} {rows} {columns} {held:?}");
+                            assert_eq!(c[r * columns + n], want, "{isa} {rows} {columns} {beta:?}");
                         }
                     }
                 }

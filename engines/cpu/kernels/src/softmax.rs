@@ -1,6 +1,6 @@
 //! Softmax of rows: `eˣ⁻ᵐ` over the sum of a row's, where `m` is the greatest of its values.
 //!
-//! A row's three loops follow each other, or stand beside those of its neighbors, so that it stays in the first-level cache between them.
+//! A row's three loops follow each other, so that it stays in the first-level cache between them; those of short rows are software-pipelined.
 
 use hipdnn_cpu_simd::isa::{Isa, Kernel, Simd};
 
@@ -8,8 +8,8 @@ use crate::activation::{Row, falling_exponential_sum};
 use crate::extremes::extreme;
 use crate::normalize::multiply;
 
-/// Number of values up to which a row's loops run beside those of its neighbors: the greatest value, the sum and the factor each wait for
-/// the whole row, longer than the CPU computes on it. Of longer rows three would not stay in the first-level cache.
+/// Row length up to which rows are software-pipelined: the maximum of the next row, the exponentials of a row, and the scaling of the one
+/// before, each of which waits for a reduction over its row. Of longer rows three would not stay in the first-level cache.
 const SHORT: usize = 1024;
 
 /// Rows of values beside each other, and where their results go.

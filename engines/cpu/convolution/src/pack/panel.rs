@@ -3,10 +3,9 @@
 #![expect(clippy::needless_range_loop, reason = "closures of iterators are compiled without the instruction set")]
 
 use super::super::band::load_apart;
-use super::super::naive::read;
 use super::super::transforms::{MAX_STRIDE, MAX_TAPS, Tiling, transform_kernels};
 use super::Source;
-use hipdnn_cpu_simd::isa::{Kernel, MAX_LANES, Simd, first as first_lanes};
+use hipdnn_cpu_simd::isa::{Kernel, MAX_LANES, Simd};
 
 /// A panel of some output channels of a group.
 #[derive(Clone, Copy)]
@@ -50,9 +49,8 @@ impl Kernel for Terms<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let Terms(panel, order) = self;
-        let Panel { source, w, width, to, .. } = panel;
-        let (first, rows) = panel.rows();
-        let element = source.layout.element;
+        let Panel { source, width, to, .. } = panel;
+        let (first, _) = panel.rows();
         let (channels_of_all, taps_of_all) = (source.sizes[1], source.sizes[2..].iter().product::<usize>());
         // Values from a term to that of the next input channel, and of the next tap.
         let (to_channel, to_tap) = match order {
@@ -72,14 +70,7 @@ impl Kernel for Terms<'_> {
                 while row < width {
                     // SAFETY: the tensor's weights, and the panel's places.
                     unsafe {
-                        let mut square = [s.splat(0.0); MAX_LANES];
-                        for i in 0..S::LANES {
-                            if row + i < rows {
-                                let from = begin + (row + i) * source.layout.strides[0];
-                                square[i] = load_apart(s, element, w, from, stride, count);
-                            }
-                        }
-                        let square = s.transpose(square);
+                        let square = panel.square(s, row, begin, stride, count);
                         let lanes = S::LANES.min(width - row);
                         // Input channel and tap.
                         let mut at = if run { (channel / taps_of_all, channel % taps_of_all) } else { (channel, tap) };
@@ -198,40 +189,46 @@ impl Panel<'_> {
         count: usize,
         staged: &mut [[f32; MAX_LANES]; STAGED],
     ) {
-        let (source, w) = (self.source, self.w);
-        let (first, rows) = self.rows();
-        let (taps, strides) = (source.sizes[3] * source.sizes[4], source.layout.strides);
-        if !source.contiguous() {
-            for (term, values) in staged.iter_mut().take(count).enumerate() {
-                let begin = source.offset(first, channel + term / taps, term % taps);
-                for lane in 0..S::LANES {
-                    values[lane] = match row + lane < rows {
-                        // SAFETY: a weight of an output channel that there is.
-                        true => unsafe { read(source.layout.element, w, begin + (row + lane) * strides[0]) },
-                        false => 0.0,
-                    };
+        let source = self.source;
+        let taps_of_all = source.sizes[3] * source.sizes[4];
+        // As of [`Terms`]: one run is read as if its terms were input channels.
+        let (terms, taps, stride) = match source.contiguous() {
+            true => (count, 1, 1),
+            false => (count / taps_of_all, taps_of_all, source.layout.strides[1]),
+        };
+        for tap in 0..taps {
+            let begin = source.offset(self.rows().0, channel, tap);
+            let mut term = 0;
+            while term < terms {
+                let wide = S::LANES.min(terms - term);
+                // SAFETY: the caller's promise; a staged vector has room for the widest one.
+                unsafe {
+                    let square = self.square(s, row, begin + term * stride, stride, wide);
+                    for i in 0..wide {
+                        s.store(staged[(term + i) * taps + tap].as_mut_ptr(), square[i]);
+                    }
                 }
+                term += wide;
             }
-            return;
         }
-        let from = w.cast::<f32>().wrapping_add(source.offset(first, channel, 0));
-        let mut term = 0;
-        while term < count {
-            let wide = S::LANES.min(count - term);
-            let mask = s.mask(first_lanes(wide));
-            let mut square = [s.splat(0.0); MAX_LANES];
-            for lane in 0..S::LANES {
-                if row + lane < rows {
-                    // SAFETY: terms of an output channel that there is, which are one run of values.
-                    square[lane] = unsafe { s.load_masked(mask, from.wrapping_add((row + lane) * strides[0] + term)) };
-                }
+    }
+
+    /// Square of weights: `count` vectors of output channels from `row` of the panel on, zero where there is none, of terms `stride` apart,
+    /// whose first one is at `begin` for the panel's first output channel.
+    ///
+    /// # Safety
+    /// The tensor has these terms.
+    #[inline(always)]
+    unsafe fn square<S: Simd>(&self, s: S, row: usize, begin: usize, stride: usize, count: usize) -> [S::V; MAX_LANES] {
+        let (layout, (_, rows)) = (&self.source.layout, self.rows());
+        let mut square = [s.splat(0.0); MAX_LANES];
+        for i in 0..S::LANES {
+            if row + i < rows {
+                let from = begin + (row + i) * layout.strides[0];
+                // SAFETY: terms of an output channel that there is.
+                square[i] = unsafe { load_apart(s, layout.element, self.w, from, stride, count) };
             }
-            let square = s.transpose(square);
-            for i in 0..wide {
-                // SAFETY: a staged vector has room for the widest one.
-                unsafe { s.store(staged[term + i].as_mut_ptr(), square[i]) };
-            }
-            term += wide;
         }
+        s.transpose(square)
     }
 }

@@ -14,7 +14,7 @@ use super::forward::{BLOCK, Masking, Part, load_columns, load_rows, places};
 use super::{Attention, Lowering, Operand, Sight};
 use crate::nodes::{LibraryKernel, LibraryOp, Recipe};
 use crate::work::Work;
-use hipdnn_cpu_kernels::attention::{Gradient, Held, Multiply, ROWS};
+use hipdnn_cpu_kernels::attention::{Beta, Gradient, Multiply, ROWS};
 use hipdnn_cpu_simd::isa::{Isa, MAX_LANES};
 use hipdnn_cpu_threads::Pool;
 
@@ -294,7 +294,7 @@ impl Run<'_> {
                     panel: 2 * self.isa.lanes(),
                     c: blocks.sum.as_mut_ptr(),
                     to: layout.columns,
-                    held: if part.key == keys.start { Held::Nothing } else { Held::Sum },
+                    beta: if part.key == keys.start { Beta::Zero } else { Beta::One },
                     scale: std::ptr::null(),
                 };
                 product.run(self.isa);
@@ -359,7 +359,7 @@ impl Run<'_> {
                                 panel: 2 * self.isa.lanes(),
                                 c: c.as_mut_ptr(),
                                 to: columns,
-                                held: Held::Sum,
+                                beta: Beta::One,
                                 scale: std::ptr::null(),
                             };
                             product.run(self.isa);
@@ -499,7 +499,7 @@ impl Run<'_> {
                     panel: 2 * self.isa.lanes(),
                     c,
                     to: layout.width,
-                    held: Held::Nothing,
+                    beta: Beta::Zero,
                     scale: std::ptr::null(),
                 };
                 product.run(self.isa);

@@ -4,10 +4,9 @@
 use super::{Attention, Operand, Sight, pack};
 use crate::nodes::{LibraryKernel, Recipe};
 use crate::pointwise::Storage;
-use hipdnn_cpu_kernels::attention::{Bias, Biased, Held, Multiply, Softmax};
+use hipdnn_cpu_kernels::attention::{Beta, Bias, Biased, Multiply, Softmax};
 use hipdnn_cpu_kernels::transpose::Transposition;
 use hipdnn_cpu_simd::isa::Isa;
-use hipdnn_cpu_simd::scratch::LINE;
 use hipdnn_cpu_threads::Pool;
 
 /// Maximum number of queries and keys of a block of the backward pass: a multiple of
@@ -83,7 +82,7 @@ pub(super) fn places<const N: usize>(sizes: [usize; N]) -> ([usize; N], usize) {
     let mut at = 0;
     let places = sizes.map(|size| {
         let place = at;
-        at += size.next_multiple_of(LINE / size_of::<f32>());
+        at += size.next_multiple_of(pack::LINE);
         place
     });
     (places, at)
@@ -91,7 +90,6 @@ pub(super) fn places<const N: usize>(sizes: [usize; N]) -> ([usize; N], usize) {
 
 impl Layout {
     fn new(attention: &Attention, isa: Isa, threads: usize) -> Layout {
-        const LINE_VALUES: usize = LINE / size_of::<f32>();
         let panel = pack::width(isa);
         // Blocks of about one size. Where they all see the same keys, results do not depend on how many there are: enough for
         // all threads, unless they get too small.
@@ -102,7 +100,7 @@ impl Layout {
         let most = if attention.window.is_bounded() { QUERIES / 2 } else { QUERIES };
         let block = queries.div_ceil(queries.div_ceil(most).max(wanted));
         let width = block.next_multiple_of(isa.lanes());
-        let pitch = (width.div_ceil(LINE_VALUES) | 1) * LINE_VALUES;
+        let pitch = (width.div_ceil(pack::LINE) | 1) * pack::LINE;
         let columns = attention.value_depth.next_multiple_of(isa.lanes());
         let keys = attention.keys.min(KEYS);
         let depth = attention.depth;
@@ -250,7 +248,7 @@ impl Run<'_> {
                     panel: pack::width(self.isa) * attention.depth,
                     c: scores.as_mut_ptr(),
                     to: pitch,
-                    held: Held::Nothing,
+                    beta: Beta::Zero,
                     scale: std::ptr::null(),
                 };
                 product.run(self.isa);
@@ -290,7 +288,7 @@ impl Run<'_> {
                 panel: values.panel,
                 c: result,
                 to: across,
-                held: if key == keys.start { Held::Nothing } else { Held::Rescaled(factor.as_ptr()) },
+                beta: if key == keys.start { Beta::Zero } else { Beta::Rows(factor.as_ptr()) },
                 scale: if is_last { inverse.as_ptr() } else { std::ptr::null() },
             };
             // SAFETY: the scores have a row for each of these keys. Values have one, too: in panels of whole vectors, as packed, or

@@ -11,7 +11,7 @@ use hipdnn_cpu_simd::scratch;
 const PIECE: usize = 256;
 
 /// `f32` values of a cache line.
-const LINE: usize = scratch::LINE / size_of::<f32>();
+pub(super) const LINE: usize = scratch::LINE / size_of::<f32>();
 
 /// Prefetch distance, in rows.
 const AHEAD: usize = 8;
