@@ -108,8 +108,7 @@ impl Indirect {
     pub(super) fn suits_planes(problem: &Problem) -> bool {
         let shape = &problem.shape;
         let squares = problem.x.strides[4] == 1 || problem.x.strides[1] == 1;
-        problem.constant_weights
-            && squares
+        squares
             && (shape.pixels() * shape.taps() > 1 || problem.y.element != Element::F32)
             && (shape.group_in() >= PLANES.0 || shape.dilation[2] == 1 && shape.group_in() * shape.kernel[2] >= ROW)
             && shape.group_out() >= PLANES.1

@@ -7,6 +7,7 @@ mod band;
 mod depthwise;
 mod direct;
 mod epilogue;
+mod few_places;
 mod gemm;
 mod indirect;
 mod naive;
@@ -31,6 +32,7 @@ pub use problem::{Element, EpilogueStep, Layout, MAX_OPERANDS, Problem, Shape};
 
 use depthwise::{Depthwise, DepthwisePlanes, DepthwiseRows};
 use direct::Direct;
+use few_places::FewPlaces;
 use gemm::Gemm;
 use hipdnn_cpu_simd::isa::Isa;
 use hipdnn_cpu_simd::scratch::{LINE, align_up, lines};
@@ -109,6 +111,7 @@ enum Algorithm {
     DepthwisePlanes(DepthwisePlanes),
     DepthwiseRows(DepthwiseRows),
     Direct(Direct),
+    FewPlaces(Box<FewPlaces>),
     Gemm(Box<Gemm>),
     Indirect(Box<Indirect>),
     Stem(Stem),
@@ -122,6 +125,20 @@ enum Algorithm {
 impl Algorithm {
     /// Algorithm expected to be the fastest.
     fn best(problem: &Problem, threads: usize, isa: Isa) -> Algorithm {
+        let packed = Algorithm::best_of_packed(problem, threads, isa);
+        if problem.constant_weights || problem.shape.is_empty() || problem.shape.depth() == 0 {
+            return packed;
+        }
+        let few = FewPlaces::new(problem, threads, isa);
+        let cost = packed.cost().map(|cost| cost + pack::pack_cycles(problem, threads));
+        match few.filter(|few| cost.is_some_and(|cost| few.cost < cost)) {
+            Some(few) => Algorithm::FewPlaces(Box::new(few)),
+            None => packed,
+        }
+    }
+
+    /// Algorithm expected to be the fastest once the weights are packed.
+    fn best_of_packed(problem: &Problem, threads: usize, isa: Isa) -> Algorithm {
         let vectors = Algorithm::best_of_vectors(problem, threads, isa);
         let of_terms = multiplies_terms(problem.x.element, problem.w.element, isa);
         let Some(cost) = vectors.cost().filter(|_| of_terms) else {
@@ -146,6 +163,7 @@ impl Algorithm {
             Algorithm::Direct(direct) => direct.cost,
             Algorithm::DepthwisePlanes(planes) => Some(planes.cost),
             Algorithm::DepthwiseRows(rows) => Some(rows.cost),
+            Algorithm::FewPlaces(few) => Some(few.cost),
             Algorithm::Gemm(gemm) => Some(gemm.cost),
             Algorithm::Indirect(indirect) => Some(indirect.cost),
             Algorithm::Tiled(tiled) => Some(tiled.cost),
@@ -249,6 +267,7 @@ impl Algorithm {
         if Wide::applies(shape) {
             all.push(Algorithm::Wide(Wide::new(problem, threads, isa)));
         }
+        all.extend(FewPlaces::new(problem, threads, isa).map(|few| Algorithm::FewPlaces(Box::new(few))));
         all.push(Algorithm::Indirect(Box::new(Indirect::new(problem, threads, isa))));
         all.extend(Stem::new(problem, threads, isa).map(Algorithm::Stem));
         all.extend(Tiled::new(problem, threads, isa).map(|plan| Algorithm::Tiled(Box::new(plan))));
@@ -323,6 +342,7 @@ impl ConvolutionPlan {
             Algorithm::DepthwisePlanes(planes) => Form::TapPanels(planes.panel()),
             Algorithm::Direct(_) | Algorithm::DepthwiseRows(_) if source.plain() => Form::Raw,
             Algorithm::Direct(_) | Algorithm::DepthwiseRows(_) => Form::Panels(1),
+            Algorithm::FewPlaces(_) => Form::Raw,
             Algorithm::Gemm(gemm) => Form::Panels(gemm.panel()),
             Algorithm::Indirect(indirect) => Form::TapPanels(indirect.panel()),
             Algorithm::Stem(stem) => Form::Panels(stem.panel()),
@@ -346,6 +366,7 @@ impl ConvolutionPlan {
             Algorithm::DepthwisePlanes(_) => "depthwise, planes",
             Algorithm::DepthwiseRows(_) => "depthwise, rows",
             Algorithm::Direct(_) => "direct",
+            Algorithm::FewPlaces(_) => "dot products",
             Algorithm::Gemm(gemm) => gemm.name(),
             Algorithm::Indirect(_) => "indirect gemm",
             Algorithm::Stem(_) => "stem",
@@ -388,6 +409,7 @@ impl ConvolutionPlan {
             Algorithm::DepthwisePlanes(planes) => lines(4 * planes.slot()),
             Algorithm::DepthwiseRows(rows) => lines(4 * rows.slot()),
             Algorithm::Direct(direct) => lines(4 * direct.slot()),
+            Algorithm::FewPlaces(few) => lines(4 * few.slot()),
             Algorithm::Gemm(gemm) => lines(4 * gemm.slot()),
             Algorithm::Indirect(indirect) => lines(4 * indirect.slot()),
             Algorithm::Stem(stem) => lines(4 * stem.slot()),
@@ -487,6 +509,7 @@ impl ConvolutionPlan {
                 Algorithm::DepthwisePlanes(planes) => planes.run(pool, self.threads, args, weights, slots),
                 Algorithm::DepthwiseRows(rows) => rows.run(pool, self.threads, args, weights, slots),
                 Algorithm::Direct(direct) => direct.run(pool, self.threads, args, weights, slots),
+                Algorithm::FewPlaces(few) => few.run(pool, self.threads, args, weights, slots),
                 Algorithm::Gemm(gemm) => gemm.run(pool, self.threads, args, weights, slots),
                 Algorithm::Indirect(indirect) => indirect.run(pool, self.threads, args, weights, slots),
                 Algorithm::Stem(stem) => stem.run(pool, self.threads, args, weights, slots),

@@ -733,6 +733,7 @@ fn every_kind_of_shape() {
         "depthwise, planes",
         "depthwise, rows",
         "direct",
+        "dot products",
         "gemm",
         "gemm in place",
         "implicit gemm, flat",
@@ -1315,6 +1316,20 @@ fn run_time_weights_are_transformed_where_images_are_large() {
                 transformed,
                 "{isa}, {channels} channels on {size}×{size}: {name}"
             );
+        }
+    }
+}
+
+/// Run-time weights that are used for one place are multiplied where they lie, and packed where many places are multiplied with them.
+#[test]
+fn run_time_weights_are_packed_where_many_places_use_them() {
+    for isa in Isa::available() {
+        for (size, constant, in_place) in [(1, false, true), (1, true, false), (28, false, false)] {
+            let groups = (1, 1, 512, 1280);
+            let problem = packed(shape(groups, [1, size, size], [1; 3], ONE, [0; 3], [0; 3], ONE));
+            let plan = ConvolutionPlan::with_isa(&Problem { constant_weights: constant, ..problem }, 1, isa);
+            let name = plan.algorithm();
+            assert_eq!(name == "dot products", in_place, "{isa}, {size}×{size}, constant {constant}: {name}");
         }
     }
 }

@@ -770,6 +770,7 @@ impl Few {
             count,
             depth,
             sums: &mut *sums,
+            sums_pitch: count,
         };
         // SAFETY: the left side was gathered, and the columns are the right side's, contiguous as the form says.
         unsafe { if self.by_rows { product.by_rows(plan.isa) } else { product.by_columns(plan.isa) } };

@@ -3,6 +3,7 @@
 #![expect(clippy::needless_range_loop, reason = "closures of iterators are compiled without the instruction set")]
 
 use super::super::band::load_apart;
+use super::super::problem::Element;
 use super::super::transforms::{MAX_STRIDE, MAX_TAPS, Tiling, transform_kernels};
 use super::Source;
 use hipdnn_cpu_simd::isa::{Kernel, MAX_LANES, Simd};
@@ -30,6 +31,9 @@ impl Panel<'_> {
         (group * kg + panel * self.width, self.width.min(kg - panel * self.width))
     }
 }
+
+/// Prefetch distance for weights, in values: rows of output channels are too many streams for what a CPU finds out by itself.
+const AHEAD: usize = 64;
 
 /// Order of the terms of an output channel's sum.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -61,6 +65,8 @@ impl Kernel for Terms<'_> {
         let run = source.contiguous();
         let (channels, taps, stride) =
             if run { (source.depth(), 1, 1) } else { (channels_of_all, taps_of_all, source.layout.strides[1]) };
+        // With a single tap terms are one stride apart in the panel.
+        let even = run && taps_of_all == 1;
         let mut channel = 0;
         while channel < channels {
             let count = S::LANES.min(channels - channel);
@@ -74,13 +80,22 @@ impl Kernel for Terms<'_> {
                         let lanes = S::LANES.min(width - row);
                         // Input channel and tap.
                         let mut at = if run { (channel / taps_of_all, channel % taps_of_all) } else { (channel, tap) };
-                        for i in 0..count {
-                            s.store_first(lanes, to.add(at.0 * to_channel + at.1 * to_tap + row), square[i]);
-                            at = match run {
-                                true if at.1 + 1 < taps_of_all => (at.0, at.1 + 1),
-                                true => (at.0 + 1, 0),
-                                false => (at.0 + 1, tap),
-                            };
+                        if even && (lanes, count) == (S::LANES, S::LANES) {
+                            let to = to.add(channel * to_channel + row);
+                            let mut i = 0;
+                            while i < S::LANES {
+                                s.store(to.add(i * to_channel), square[i]);
+                                i += 1;
+                            }
+                        } else {
+                            for i in 0..count {
+                                s.store_first(lanes, to.add(at.0 * to_channel + at.1 * to_tap + row), square[i]);
+                                at = match run {
+                                    true if at.1 + 1 < taps_of_all => (at.0, at.1 + 1),
+                                    true => (at.0 + 1, 0),
+                                    false => (at.0 + 1, tap),
+                                };
+                            }
                         }
                     }
                     row += S::LANES;
@@ -222,6 +237,18 @@ impl Panel<'_> {
     unsafe fn square<S: Simd>(&self, s: S, row: usize, begin: usize, stride: usize, count: usize) -> [S::V; MAX_LANES] {
         let (layout, (_, rows)) = (&self.source.layout, self.rows());
         let mut square = [s.splat(0.0); MAX_LANES];
+        if (layout.element, stride, count) == (Element::F32, 1, S::LANES) && row + S::LANES <= rows {
+            let from = self.w.cast::<f32>().wrapping_add(begin + row * layout.strides[0]);
+            let mut i = 0;
+            while i < S::LANES {
+                let from = from.wrapping_add(i * layout.strides[0]);
+                s.prefetch(from.wrapping_add(AHEAD));
+                // SAFETY: terms of an output channel that there is.
+                square[i] = unsafe { s.load(from) };
+                i += 1;
+            }
+            return s.transpose(square);
+        }
         for i in 0..S::LANES {
             if row + i < rows {
                 let from = begin + (row + i) * layout.strides[0];
