@@ -14,7 +14,8 @@ use super::super::epilogue::{self, Block, Epilogue, InTile};
 use super::super::problem::{Element, Layout, Problem, Shape};
 use super::super::tile;
 use super::super::units::{InUnits, Unit};
-use super::{FAR, LEAST_CHANNELS, PLACES, Tile, TileFn, fixed, function, kernel_rows};
+use super::tiles::{self, Tiles};
+use super::{FAR, LEAST_CHANNELS, PLACES, kernel_rows};
 use hipdnn_cpu_kernels::activation::Activation;
 use hipdnn_cpu_simd::isa::{Isa, Kernel, MAX_LANES, Simd};
 
@@ -133,7 +134,7 @@ impl DepthwisePlanes {
         let square = lanes as f64 * if self.loaded() { transposed } else { 9.0 };
         let border = (input_rows * (columns - width.min(columns))) as f64;
         let tiles = (height * ow.div_ceil(self.places)) as f64;
-        let line = match fixed(shape) {
+        let line = match tiles::fixed(shape) {
             (0, _) => shape.kernel[2] as f64 * 1.2,
             (kernel, _) => kernel as f64 * 0.7,
         } * self.places as f64;
@@ -254,7 +255,7 @@ impl Kernel for Unit<'_, DepthwisePlanes> {
     fn run<S: Simd>(self, s: S) {
         let plan = self.plan;
         let shape = &plan.shape;
-        let [_, oh, ow] = shape.output;
+        let oh = shape.output[1];
         let (band, rest) = (self.unit % plan.bands, self.unit / plan.bands);
         let blocks = shape.groups.div_ceil(S::LANES);
         let (block, image) = (rest % blocks, rest / blocks);
@@ -274,7 +275,9 @@ impl Kernel for Unit<'_, DepthwisePlanes> {
             line,
             block: line.wrapping_add(plan.line_len()),
         };
-        let convolve: TileFn<S> = function(fixed(shape), plan.places, true);
+        let rows = tiles::rows(shape, plan.isa);
+        let function = |rows: usize| tiles::function::<S>(shape, rows, plan.places, true);
+        let (convolve, convolve_last) = (function(rows), function(1));
         // SAFETY: the slot has the lists and `scratch_len(plan.height)` values behind them, of which these are the parts for no more rows;
         // coordinates are below the problem's extents; tiles read what `stage` has written, rows inside of the image, and all of their sums
         // are there when `store` reads them; the memory is the caller's, as `run` of [`InUnits`] asks.
@@ -282,17 +285,17 @@ impl Kernel for Unit<'_, DepthwisePlanes> {
             let lists = (plan.direct.as_ref(), S::LANES);
             plan.finish.fill_lists(lists.0, self.operands, image, channel, at.channels, self.slot, lists.1);
             self.stage(s, &at);
-            let mut tile = self.tile(&at);
-            for row in 0..at.height {
-                self.move_to(&mut tile, &at, row);
-                let mut place = 0;
-                while place < ow {
-                    tile.count = plan.places.min(ow - place);
-                    convolve(s, &tile);
-                    tile.x = tile.x.wrapping_add(plan.places * shape.stride[2] * tile.column);
-                    tile.to = tile.to.wrapping_add(plan.places * tile.to_place);
-                    place += plan.places;
+            let mut tiles = self.tiles(&at);
+            let mut row = 0;
+            while row < at.height {
+                let rows = rows.min(at.height - row);
+                self.move_to(&mut tiles, &at, row, rows);
+                if rows == 1 {
+                    convolve_last(s, &tiles)
+                } else {
+                    convolve(s, &tiles)
                 }
+                row += rows;
             }
             self.store(s, &at);
         }
@@ -300,18 +303,19 @@ impl Kernel for Unit<'_, DepthwisePlanes> {
 }
 
 impl Unit<'_, DepthwisePlanes> {
-    /// Tile with all that is the same for the unit's places.
+    /// Tiles of a row with all that is the same for the unit's places.
     #[inline(always)]
-    fn tile(&self, at: &Place) -> Tile<'_> {
+    fn tiles(&self, at: &Place) -> Tiles<'_> {
         let plan = self.plan;
         let shape = &plan.shape;
         let lanes = plan.isa.lanes();
         let (_, columns) = plan.staged_sizes(at.height);
-        Tile {
+        Tiles {
             x: at.staged,
             line: shape.dilation[1] * columns * lanes,
             column: lanes,
-            rows: shape.kernel[1],
+            kernel_rows: shape.kernel[1],
+            inside_rows: (0, 0),
             columns: shape.kernel[2],
             stride: shape.stride[2],
             dilation: shape.dilation[2],
@@ -324,31 +328,32 @@ impl Unit<'_, DepthwisePlanes> {
             panel: shape.taps() * lanes,
             blocks: 1,
             keep: lanes,
-            count: 0,
+            count: shape.output[2],
             bias: self.slot.cast_const(),
             clamp: plan.finish.clamp,
             to: at.sums,
             to_place: lanes,
+            to_line: shape.output[2] * lanes,
             steps: &plan.steps,
             values: self.slot.wrapping_add(lanes).cast_const(),
             summand: std::ptr::null(),
             summand_place: 0,
+            summand_line: 0,
             last_clamp: plan.direct.as_ref().map_or(tile::NO_CLAMP, InTile::clamp_before_summand),
         }
     }
 
-    /// Moves a tile to the beginning of a row of the unit.
+    /// Moves tiles to some rows of the unit.
     #[inline(always)]
-    fn move_to(&self, tile: &mut Tile<'_>, at: &Place, row: usize) {
+    fn move_to(&self, tiles: &mut Tiles<'_>, at: &Place, row: usize, rows: usize) {
         let shape = &self.plan.shape;
         let (_, columns) = self.plan.staged_sizes(at.height);
         // Rows of the copy outside of the image add nothing.
-        let rows = kernel_rows(shape, at.row + row);
-        let first = row * shape.stride[1] + rows.start * shape.dilation[1];
-        tile.rows = rows.len();
-        tile.weights = at.weights.wrapping_add(rows.start * shape.kernel[2] * tile.column);
-        tile.x = at.staged.wrapping_add(first * columns * tile.column).cast_const();
-        tile.to = at.sums.wrapping_add(row * shape.output[2] * tile.to_place);
+        let inside = kernel_rows(shape, at.row + row, rows);
+        let first = row * shape.stride[1] + inside.start * shape.dilation[1];
+        tiles.inside_rows = (inside.start, inside.end);
+        tiles.x = at.staged.wrapping_add(first * columns * tiles.column).cast_const();
+        tiles.to = at.sums.wrapping_add(row * shape.output[2] * tiles.to_place);
     }
 
     /// Writes the unit's input, rows padded, its channels side by side.
@@ -649,7 +654,7 @@ mod tests {
                 flip: false,
             };
             let rows = shape.output[1];
-            let sum: usize = (0..rows).map(|row| kernel_rows(&shape, row).len()).sum();
+            let sum: usize = (0..rows).map(|row| kernel_rows(&shape, row, 1).len()).sum();
             assert_eq!(mean_kernel_rows(&shape), sum as f64 / rows as f64, "{shape:?}");
         }
     }
