@@ -65,8 +65,8 @@ impl Kernel for Terms<'_> {
         let run = source.contiguous();
         let (channels, taps, stride) =
             if run { (source.depth(), 1, 1) } else { (channels_of_all, taps_of_all, source.layout.strides[1]) };
-        // With a single tap terms are one stride apart in the panel.
-        let even = run && taps_of_all == 1;
+        // Terms that lie side by side do in the panel too, but for those of several taps whose channels do.
+        let even = run && (taps_of_all == 1 || order == Order::Channels);
         let mut channel = 0;
         while channel < channels {
             let count = S::LANES.min(channels - channel);
@@ -80,11 +80,11 @@ impl Kernel for Terms<'_> {
                         let lanes = S::LANES.min(width - row);
                         // Input channel and tap.
                         let mut at = if run { (channel / taps_of_all, channel % taps_of_all) } else { (channel, tap) };
-                        if even && (lanes, count) == (S::LANES, S::LANES) {
-                            let to = to.add(channel * to_channel + row);
+                        if even && count == S::LANES {
+                            let to = to.add(channel * width + row);
                             let mut i = 0;
                             while i < S::LANES {
-                                s.store(to.add(i * to_channel), square[i]);
+                                s.store_first(lanes, to.add(i * width), square[i]);
                                 i += 1;
                             }
                         } else {
@@ -237,14 +237,16 @@ impl Panel<'_> {
     unsafe fn square<S: Simd>(&self, s: S, row: usize, begin: usize, stride: usize, count: usize) -> [S::V; MAX_LANES] {
         let (layout, (_, rows)) = (&self.source.layout, self.rows());
         let mut square = [s.splat(0.0); MAX_LANES];
-        if (layout.element, stride, count) == (Element::F32, 1, S::LANES) && row + S::LANES <= rows {
+        if (layout.element, stride, count) == (Element::F32, 1, S::LANES) {
             let from = self.w.cast::<f32>().wrapping_add(begin + row * layout.strides[0]);
             let mut i = 0;
             while i < S::LANES {
-                let from = from.wrapping_add(i * layout.strides[0]);
-                s.prefetch(from.wrapping_add(AHEAD));
-                // SAFETY: terms of an output channel that there is.
-                square[i] = unsafe { s.load(from) };
+                if row + i < rows {
+                    let from = from.wrapping_add(i * layout.strides[0]);
+                    s.prefetch(from.wrapping_add(AHEAD));
+                    // SAFETY: terms of an output channel that there is.
+                    square[i] = unsafe { s.load(from) };
+                }
                 i += 1;
             }
             return s.transpose(square);
