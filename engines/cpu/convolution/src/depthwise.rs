@@ -69,7 +69,7 @@ impl Depthwise {
         let applies = shape.groups >= LEAST_CHANNELS
             && shape.is_depthwise()
             && (problem.x.strides[1], problem.y.strides[1]) == (1, 1)
-            && (shape.input[0], shape.kernel[0], shape.output[0]) == (1, 1, 1);
+            && (shape.input[0], shape.kernel[0], shape.output[0], shape.pad_before[0]) == (1, 1, 1, 0);
         if !applies {
             return None;
         }
@@ -94,8 +94,10 @@ impl Depthwise {
             units: 0,
             shape: shape.clone(),
         };
-        if plan.in_place() {
-            plan.rows = tiles::rows(shape, isa);
+        let rows = tiles::rows(shape, isa);
+        // Each thread has tiles, of whatever number of rows.
+        if plan.in_place() && plan.tiles() >= rows * threads {
+            plan.rows = rows;
         }
         plan.units = plan.tiles().min(4 * threads);
         // Units that share rows widen them several times.
@@ -226,7 +228,7 @@ impl Kernel for Unit<'_, Depthwise> {
                 let mut tiles = first;
                 self.move_to(&mut tiles, place, count);
                 tiles.blocks = blocks;
-                let [whole, rest] = if rows == plan.rows { [whole, rest] } else { [last_whole, last_rest] };
+                let [whole, rest] = if rows == 1 { [last_whole, last_rest] } else { [whole, rest] };
                 whole(s, &tiles);
                 if blocks * S::LANES < shape.groups {
                     tiles.skip(blocks * S::LANES, blocks * shape.taps() * S::LANES);

@@ -1,16 +1,16 @@
 //! Dot products for outputs of few places: a filter, where it lies, times the input that a place reads, gathered to a row.
 //!
-//! Weights that are given at each run are packed for every other algorithm, which takes longer than these products where a
-//! weight is used a few times only. A unit of work is all places, for some output channels of a group.
+//! Weights that are given at each run are packed for matrix products, which takes longer than these products where a weight is
+//! used a few times only. A unit of work is all places, for some output channels of a group.
 
-use super::band::inside;
+use super::band::{inside, zero};
 use super::epilogue::{Block, Epilogue};
 use super::naive::read;
 use super::pack;
 use super::problem::{Element, Layout, Problem, Shape};
 use super::units::{InUnits, Unit};
 use hipdnn_cpu_kernels::few_rows::{self, FewRows};
-use hipdnn_cpu_simd::isa::{Isa, Kernel, MAX_LANES, Simd};
+use hipdnn_cpu_simd::isa::{Isa, Kernel, MAX_LANES, Simd, first};
 
 /// Maximum number of places of all images.
 const MOST_PLACES: usize = 64;
@@ -24,8 +24,8 @@ const RESULT: f64 = 4.0;
 const STREAMED: f64 = 6.0;
 /// Bytes of rows that stay near enough for every group of columns, and bytes of others that arrive in a cycle, with eight and with
 /// sixteen lanes.
-const NEAR: usize = 128 << 10;
-const REREAD: [f64; 2] = [24.0, 96.0];
+const NEAR_BYTES: usize = 128 << 10;
+const REREAD: [f64; 2] = [24.0, 48.0];
 
 #[derive(Debug)]
 pub(super) struct FewPlaces {
@@ -57,15 +57,15 @@ impl FewPlaces {
         let in_place = is_in_place(problem);
         let gather = if in_place { 0.0 } else { GATHERED * (places * depth) as f64 };
         // A vector of each column is loaded once for all rows of a block.
-        // A vector of each column is loaded once for all rows of a block.
         let (blocks, steps) = (places.div_ceil(few_rows::ROWS), depth.div_ceil(isa.lanes()) as f64);
         let fmas = places as f64 * steps / 2.0;
         let loads = (blocks as f64 + places as f64 / few_rows::GROUP as f64) * steps / 2.0;
         let rows = 4 * places * depth;
-        let reread = if rows > NEAR { rows as f64 / few_rows::GROUP as f64 / REREAD[isa.lanes() / 16] } else { 0.0 };
+        let reread =
+            if rows > NEAR_BYTES { rows as f64 / few_rows::GROUP as f64 / REREAD[isa.lanes() / 16] } else { 0.0 };
         let sums = fmas.max(loads) + reread + (DOT + RESULT) * places as f64;
         let stream = (4 * depth) as f64 / STREAMED;
-        let unit = 500.0 + gather + chunk as f64 * sums.max(stream);
+        let unit = 500.0 + gather + chunk.min(kg) as f64 * sums.max(stream);
         let units = shape.groups * chunks;
         Some(FewPlaces {
             shape: shape.clone(),
@@ -89,7 +89,7 @@ impl FewPlaces {
         if self.in_place { 0 } else { (self.places() * self.shape.depth()).next_multiple_of(16) }
     }
 
-    /// Values of a unit's results, twice: by place, and by channel; whole vectors are worked on.
+    /// Values of a unit's results, which are there twice: by place, and by channel.
     fn results_len(&self) -> usize {
         (self.places() * self.chunk + MAX_LANES).next_multiple_of(16)
     }
@@ -130,10 +130,10 @@ impl Kernel for Unit<'_, FewPlaces> {
     fn run<S: Simd>(self, s: S) {
         let plan = self.plan;
         let shape = &plan.shape;
-        let (group, first) = (self.unit / plan.chunks, self.unit % plan.chunks * plan.chunk);
+        let (group, begin) = (self.unit / plan.chunks, self.unit % plan.chunks * plan.chunk);
         let (kg, depth) = (shape.group_out(), shape.depth());
-        let channels = plan.chunk.min(kg - first);
-        let channel = group * kg + first;
+        let channels = plan.chunk.min(kg - begin);
+        let channel = group * kg + begin;
         let by_place = self.slot.wrapping_add(plan.rows_len());
         let by_channel = by_place.wrapping_add(plan.results_len());
         let bias = by_channel.wrapping_add(plan.results_len());
@@ -150,7 +150,7 @@ impl Kernel for Unit<'_, FewPlaces> {
             self.multiply(rows, pitch, weights, by_place, channels);
             let biased = plan.finish.biases(self.operands, channel, channels, bias, plan.chunk);
             if !biased {
-                super::band::zero(s, bias, plan.chunk);
+                zero(s, bias, plan.chunk);
             }
             self.add_biases(s, by_place, bias, channels);
             self.finish(s, channel, channels, by_place, by_channel);
@@ -242,7 +242,7 @@ impl Unit<'_, FewPlaces> {
     /// Adds the biases to results by place, and clamps them.
     ///
     /// # Safety
-    /// The results and biases are `channels` for each place, followed by room for a vector.
+    /// The results are `channels` for each place, and so many biases can be read.
     #[inline(always)]
     unsafe fn add_biases<S: Simd>(&self, s: S, results: *mut f32, biases: *const f32, channels: usize) {
         let clamp = self.plan.finish.clamp;
@@ -255,7 +255,7 @@ impl Unit<'_, FewPlaces> {
                 let lanes = (channels - i).min(S::LANES);
                 // SAFETY: the caller's promise; the mask ends with the channels.
                 unsafe {
-                    let mask = s.mask(hipdnn_cpu_simd::isa::first(lanes));
+                    let mask = s.mask(first(lanes));
                     let value = s.add(s.load_masked(mask, results.add(i)), s.load_masked(mask, biases.add(i)));
                     s.store_first(lanes, results.add(i), s.min(high, s.max(low, value)));
                 }

@@ -130,7 +130,11 @@ impl Algorithm {
             return packed;
         }
         let few = FewPlaces::new(problem, threads, isa);
-        let cost = packed.cost().map(|cost| cost + pack::pack_cycles(problem, threads));
+        let packing = match packed {
+            Algorithm::Direct(_) | Algorithm::DepthwiseRows(_) => 0.0,
+            _ => pack::pack_cycles(problem, threads),
+        };
+        let cost = packed.cost().map(|cost| cost + packing);
         match few.filter(|few| cost.is_some_and(|cost| few.cost < cost)) {
             Some(few) => Algorithm::FewPlaces(Box::new(few)),
             None => packed,

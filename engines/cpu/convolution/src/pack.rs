@@ -130,12 +130,12 @@ pub(super) fn transform_cycles(problem: &Problem, tiling: &Tiling, threads: usiz
 /// Estimated cycles of a weight that is packed at each run, if all of them and their panels stay in the second-level cache, and else.
 const PACKED: [f64; 2] = [1.0, 1.6];
 /// Number of weights that do.
-const NEAR: usize = 128 << 10;
+const NEAR_WEIGHTS: usize = 128 << 10;
 
 /// Estimated cycles in which `threads` threads pack run-time weights.
 pub(super) fn pack_cycles(problem: &Problem, threads: usize) -> f64 {
     let weights: usize = problem.w_sizes().iter().product();
-    let cycles = PACKED[usize::from(weights > NEAR)];
+    let cycles = PACKED[usize::from(weights > NEAR_WEIGHTS)];
     if problem.constant_weights { 0.0 } else { cycles * weights as f64 / threads as f64 }
 }
 

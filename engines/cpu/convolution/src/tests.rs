@@ -897,6 +897,42 @@ fn depthwise_channels_last() {
     }
 }
 
+/// Tiles of two rows: an odd number of rows, windows that are empty for one row of a tile or for both, and units that begin within a row.
+#[test]
+fn depthwise_tiles_of_two_rows() {
+    let pools = [Pool::new(1), Pool::new(3)];
+    let residual: &[Then] = &[THENS[0], Then::Add(Element::F32, Order::ChannelsLast), THENS[6]];
+    let [kernel, pad, far] = [[1, 3, 3], [0, 1, 1], [0, 4, 2]];
+    let shapes = [
+        shape((2, 16, 16, 16), [1, 9, 19], kernel, ONE, pad, [0; 3], ONE),
+        shape((1, 40, 40, 40), [1, 6, 17], kernel, ONE, far, [0; 3], ONE),
+        shape((2, 32, 32, 32), [1, 1, 9], kernel, ONE, pad, [0; 3], ONE),
+        shape((1, 16, 16, 16), [1, 2, 8], kernel, ONE, far, [0; 3], ONE),
+        shape((1, 16, 16, 16), [1, 4, 7], [1, 2, 3], ONE, pad, [0; 3], ONE),
+    ];
+    for (i, shape) in shapes.iter().enumerate() {
+        for (j, chain) in [&[] as &[Then], residual].into_iter().chain(CHAINS.iter().copied()).enumerate() {
+            let last = if (i + j) % 2 == 0 { Order::ChannelsLast } else { Order::ChannelsLastSliced };
+            let orders = [last, Order::Packed, last];
+            let case = Case { epilogue: chain.to_vec(), orders, ..plain(shape.clone()) };
+            let names = check(&case, &on_every_isa(&pools[j % 2], true, false), (100 + 10 * i + j) as u64);
+            assert_eq!(Vec::from_iter(names), ["depthwise, channels last"]);
+        }
+    }
+}
+
+/// Planes in front of the image are padding: no algorithm may take the image for them.
+#[test]
+fn depthwise_padding_of_planes() {
+    let pool = Pool::new(1);
+    let shape =
+        Shape { output: [1, 5, 6], ..shape((1, 16, 16, 16), [1, 5, 6], [1, 3, 3], [2, 1, 1], [1, 1, 1], [0; 3], ONE) };
+    for order in [Order::ChannelsLast, Order::Packed] {
+        let case = Case { orders: [order, Order::Packed, order], ..plain(shape.clone()) };
+        check(&case, &on_every_isa(&pool, true, true), 7);
+    }
+}
+
 /// Batches of channels-last images, of which matrix products take places of several to a tile, but where an operand has other
 /// values for each, or the epilogue is not computed in registers.
 #[test]

@@ -38,29 +38,30 @@ impl FewRows<'_> {
     /// Dot products of any number of rows with columns that are contiguous.
     ///
     /// # Panics
-    /// If there are no rows, or the result is shorter.
+    /// If there are no rows, sums of two rows overlap, or the result is shorter.
     ///
     /// # Safety
     /// All rows of the left side and columns of the right one can be read.
     pub unsafe fn by_columns(self, isa: Isa) {
-        self.check(usize::MAX);
+        self.check();
         isa.run(ByColumns(self));
     }
 
     /// Sums of rows that are contiguous, each times a value of the left side, in the order of rows.
     ///
     /// # Panics
-    /// If there are more than [`MOST_ROWS`] rows, or the result is shorter.
+    /// If there are none or more than [`MOST_ROWS`] rows, sums of two rows overlap, or the result is shorter.
     ///
     /// # Safety
     /// All rows of both sides can be read.
     pub unsafe fn by_rows(self, isa: Isa) {
-        self.check(MOST_ROWS);
+        assert!(self.rows <= MOST_ROWS, "expected at most {MOST_ROWS} rows, got {}", self.rows);
+        self.check();
         isa.run(ByRows(self));
     }
 
-    fn check(&self, most: usize) {
-        assert!((1..=most).contains(&self.rows), "expected 1 to {most} rows, got {}", self.rows);
+    fn check(&self) {
+        assert!(self.rows > 0, "expected rows of the left side, got none");
         assert!(self.sums_pitch >= self.count, "expected sums at least {} apart, got {}", self.count, self.sums_pitch);
         let len = (self.rows - 1) * self.sums_pitch + self.count;
         assert!(self.sums.len() >= len, "expected room for {len} sums, got {}", self.sums.len());
@@ -141,16 +142,16 @@ impl ByColumns<'_> {
                 }
             }
             let mut totals = [0f32; ROWS * GROUP + MAX_LANES];
-            let mut first = 0;
-            while first < R * GROUP {
+            let mut done = 0;
+            while done < R * GROUP {
                 let mut square = [s.splat(0.0); MAX_LANES];
                 let mut i = 0;
-                while i < S::LANES && first + i < R * GROUP {
-                    square[i] = sums[(first + i) / R][(first + i) % R];
+                while i < S::LANES && done + i < R * GROUP {
+                    square[i] = sums[(done + i) / R][(done + i) % R];
                     i += 1;
                 }
-                s.store(totals.as_mut_ptr().add(first), total::<S>(s, square));
-                first += S::LANES;
+                s.store(totals.as_mut_ptr().add(done), total::<S>(s, square));
+                done += S::LANES;
             }
             let columns = GROUP.min(count - from);
             for r in 0..R {

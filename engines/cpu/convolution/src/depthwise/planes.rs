@@ -303,7 +303,7 @@ impl Kernel for Unit<'_, DepthwisePlanes> {
 }
 
 impl Unit<'_, DepthwisePlanes> {
-    /// Tiles of a row with all that is the same for the unit's places.
+    /// Tiles of whole rows with all that is the same for the unit's places.
     #[inline(always)]
     fn tiles(&self, at: &Place) -> Tiles<'_> {
         let plan = self.plan;

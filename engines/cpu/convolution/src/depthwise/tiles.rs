@@ -33,7 +33,7 @@ pub(super) struct Tiles<'a> {
     /// Number of vectors of channels, and of lanes of each that are kept.
     pub(super) blocks: usize,
     pub(super) keep: usize,
-    /// Number of places to store.
+    /// Number of places of each row.
     pub(super) count: usize,
     /// Bias of each channel, and clamp bounds of the biased sums.
     pub(super) bias: *const f32,
