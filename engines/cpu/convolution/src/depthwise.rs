@@ -3,8 +3,8 @@
 //! A tile is some neighboring places of an output row, or of two, and passes over all channels, a vector at a time. A vector of
 //! the input is loaded once for all places of the tile that look at it: with two rows, and a kernel of three, four for six.
 //!
-//! A unit of work is some tiles, from left to right and down the output. Values of 16 bits are widened in its scratch memory, a row of the input
-//! when the first row of the output looks at it.
+//! A unit of work is some tiles, from left to right and down the output. Values of 16 bits are widened in its scratch memory, a row of
+//! the input when the first row of the output looks at it.
 
 mod planes;
 mod rows;

@@ -3,7 +3,7 @@
 //! Weights that are given at each run are packed for matrix products, which takes longer than these products where a weight is
 //! used a few times only. A unit of work is all places, for some output channels of a group.
 
-use super::band::{inside, zero};
+use super::band::inside;
 use super::epilogue::{Block, Epilogue};
 use super::naive::read;
 use super::pack;
@@ -148,10 +148,7 @@ impl Kernel for Unit<'_, FewPlaces> {
             };
             let weights = self.weights.wrapping_add(channel * depth);
             self.multiply(rows, pitch, weights, by_place, channels);
-            let biased = plan.finish.biases(self.operands, channel, channels, bias, plan.chunk);
-            if !biased {
-                zero(s, bias, plan.chunk);
-            }
+            plan.finish.fill_lists(None, self.operands, 0, channel, channels, bias, plan.chunk);
             self.add_biases(s, by_place, bias, channels);
             self.finish(s, channel, channels, by_place, by_channel);
         }

@@ -135,8 +135,7 @@ const NEAR_WEIGHTS: usize = 128 << 10;
 /// Estimated cycles in which `threads` threads pack run-time weights.
 pub(super) fn pack_cycles(problem: &Problem, threads: usize) -> f64 {
     let weights: usize = problem.w_sizes().iter().product();
-    let cycles = PACKED[usize::from(weights > NEAR_WEIGHTS)];
-    if problem.constant_weights { 0.0 } else { cycles * weights as f64 / threads as f64 }
+    PACKED[usize::from(weights > NEAR_WEIGHTS)] * weights as f64 / threads as f64
 }
 
 /// Packing of a tensor on the threads of a pool.

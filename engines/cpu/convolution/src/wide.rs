@@ -287,10 +287,7 @@ impl Kernel for Unit<'_, Wide> {
                 }
                 let channels = width.min(kg - panel * width);
                 let channel = group * kg + panel * width;
-                let biased = plan.finish.biases(self.operands, channel, channels, bias, width);
-                if !biased {
-                    super::band::zero(s, bias, width);
-                }
+                plan.finish.fill_lists(None, self.operands, image, channel, channels, bias, width);
                 self.transpose(s, products, bias, transposed);
                 self.store(s, [image, channel, z, 0, 0], channels, transposed);
             }

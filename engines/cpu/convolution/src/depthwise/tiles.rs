@@ -179,7 +179,8 @@ impl<const W: usize, const SW: usize, const R: usize, const P: usize, const WHOL
                     let mut row = 0;
                     while row < R {
                         let weights = weights.wrapping_add(number.wrapping_sub(row).wrapping_mul(W * S::LANES));
-                        if if row == 0 { below } else { above } {
+                        let looks = if row == 0 { below } else { above };
+                        if looks {
                             let mut tap = 0;
                             while tap < W {
                                 factors[row][tap] = s.load(weights.wrapping_add(tap * S::LANES));
