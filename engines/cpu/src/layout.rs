@@ -6,13 +6,16 @@
 //! given one layout together: channels last, where that pays by [`Bytes`]. Operands of any other node stay as they are,
 //! and so does the caller's memory: there a node reads one layout and writes the other.
 
-use hipdnn_schemas::{
-    ConvolutionFwd, DataType, Graph, GraphError, Operation, Tensor, TensorUid, Uids, channels_last_strides,
-};
+use hipdnn_schemas::{ConvolutionFwd, Graph, GraphError, Operation, Tensor, TensorUid, Uids, channels_last_strides};
 use smallvec::{SmallVec, smallvec};
+
+use crate::geometry::element;
 
 /// Minimum number of channels, on both sides, with which a convolution gains from contiguous ones.
 const MANY_CHANNELS: usize = 16;
+
+/// Maximum number of channels of an image that keeps its planes: first layers read those faster than places of few values.
+const FEW_CHANNELS: usize = 4;
 
 /// Minimum number of such convolutions of images that are linked.
 const CONVOLUTIONS: usize = 2;
@@ -182,7 +185,8 @@ pub fn is_channels_last(tensor: &Tensor) -> bool {
 fn is_free(tensor: &Tensor) -> bool {
     let whole_bytes = tensor.data_type().bits().is_some_and(|bits| bits % 8 == 0);
     let constant = tensor.value().is_some() || tensor.is_runtime_pass_by_value() || tensor.ragged().is_some();
-    tensor.is_virtual() && is_image(tensor) && whole_bytes && !constant
+    let few = tensor.dims().get(1).is_some_and(|channels| *channels <= FEW_CHANNELS);
+    tensor.is_virtual() && is_image(tensor) && whole_bytes && !constant && !few
 }
 
 /// Tensors that a node reads and writes.
@@ -223,10 +227,36 @@ fn is_member(graph: &Graph, operation: &Operation) -> bool {
 
 fn is_convolution(graph: &Graph, node: &ConvolutionFwd) -> bool {
     let [x, w, y] = [node.x, node.w, node.y].map(|uid| graph.tensor(uid));
-    let single = [x, w, y].iter().all(|tensor| tensor.data_type() == DataType::Float);
+    let computed = [x, w, y].iter().all(|tensor| element(tensor.data_type()).is_some());
     let dense = x.dims()[1] == w.dims()[1];
-    let near_depthwise = is_depthwise(graph, node) && !is_far(x) && !is_far(y);
-    single && x.rank() == 4 && (dense || near_depthwise) && node.w != node.x && node.w != node.y
+    // Layers that are fused have their intermediates in a cache, whatever the size.
+    let near = || !is_far(x) && !is_far(y) || is_of_layer(graph, node.x);
+    computed && x.rank() == 4 && (dense || is_depthwise(graph, node) && near()) && node.w != node.x && node.w != node.y
+}
+
+/// True if an image comes, through element-wise functions, from a convolution that is fused with the next one where it is large.
+fn is_of_layer(graph: &Graph, mut uid: TensorUid) -> bool {
+    while let Some(producer) = graph.producer(uid).filter(|_| graph.tensor(uid).is_virtual()) {
+        uid = match &graph.nodes()[producer].operation {
+            Operation::ConvolutionFwd(node) => {
+                let [channels, taps @ ..] = &graph.tensor(node.w).dims()[1..] else { return false };
+                return *channels <= FEW_CHANNELS || taps.iter().all(|taps| *taps == 1);
+            }
+            Operation::Pointwise(node) => {
+                let dims = graph.tensor(uid).dims();
+                let is_image =
+                    |input: &TensorUid| graph.tensor(*input).dims() == dims && graph.producer(*input).is_some();
+                match [Some(node.in_0), node.in_1].into_iter().flatten().find(is_image) {
+                    Some(image) => image,
+                    None => return false,
+                }
+            }
+            Operation::BatchnormInference(node) => node.x,
+            Operation::BatchnormInferenceVarianceExt(node) => node.x,
+            _ => return false,
+        };
+    }
+    false
 }
 
 /// True if an image is so large that caches do not hold it between two nodes.

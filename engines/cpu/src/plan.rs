@@ -3,8 +3,7 @@
 use std::ffi::c_void;
 use std::sync::{Arc, Mutex, TryLockError};
 
-use hipdnn_cpu_convolution::MAX_OPERANDS;
-use hipdnn_cpu_convolution::{Args, Weights};
+use hipdnn_cpu_convolution::{Args, ConvolutionPlan, LayerArgs, MAX_OPERANDS, Weights};
 use hipdnn_cpu_simd::isa::Isa;
 use hipdnn_cpu_threads::Pool;
 use hipdnn_cpu_threads::lent;
@@ -14,13 +13,23 @@ use hipdnn_engine_core::memory::buffers::{Place, missing};
 use hipdnn_engine_core::memory::workspace::ALIGNMENT;
 use hipdnn_engine_core::payload::Portrait;
 use hipdnn_sdk_bindings::hipdnn::plugin::DeviceBuffer;
+use smallvec::{SmallVec, smallvec};
 
-use super::nodes;
+use super::nodes::{self, LibraryKernel, Preparation};
 use super::resources::{Form, PreparedWeights, Resources};
-use super::schedule::{ADDRESSES_ON_STACK, Constant, ConvolutionStep, NodeStep, PointwiseStep, Schedule, Step};
+use super::schedule::{
+    ADDRESSES_ON_STACK, Constant, ConvolutionStep, FusedLayersStep, Layer, NodeStep, PointwiseStep, Schedule, Step,
+};
+use super::settings::Token;
 
 /// Maximum number of operands of a normalization that is folded into a convolution.
 const MAX_FOLDED: usize = 5;
+
+/// Number of fused layers whose arguments an execution keeps on the stack.
+const LAYERS_ON_STACK: usize = 4;
+
+/// Addresses of an epilogue's operands.
+type Operands = [*const u8; MAX_OPERANDS];
 
 /// Number of weights whose preparation is worth starting threads for: it takes about a millisecond.
 const WORTH_THREADS: usize = 1 << 18;
@@ -33,11 +42,72 @@ pub(super) fn platform(isa: Isa) -> String {
     format!("{} {isa}", std::env::consts::ARCH)
 }
 
+/// Weights that a step wants prepared.
+enum Wanted<'a> {
+    Filter(&'a ConvolutionPlan),
+    Matrix(&'a dyn LibraryKernel, Preparation),
+}
+
+impl Wanted<'_> {
+    fn form(&self) -> Form {
+        match self {
+            Wanted::Filter(plan) => Form::Filter(plan.packing()),
+            Wanted::Matrix(_, of) => Form::Matrix(of.form.clone()),
+        }
+    }
+
+    /// Number of prepared values.
+    fn len(&self) -> usize {
+        match self {
+            Wanted::Filter(plan) => plan.prepared_len(),
+            Wanted::Matrix(_, of) => of.len,
+        }
+    }
+
+    /// True if these bytes can be the tensor, as far as their number and address tell.
+    fn is_of(&self, bytes: &[u8]) -> bool {
+        match self {
+            Wanted::Filter(plan) => plan.holds_weights(bytes),
+            Wanted::Matrix(_, of) => of.form.holds(bytes),
+        }
+    }
+
+    /// # Safety
+    /// `from` is the tensor's first element, with the memory that its extents and strides reach; `to` has [`Wanted::len`] values.
+    unsafe fn prepare(&self, from: *const u8, to: &mut [f32], pool: &Pool) {
+        // SAFETY: the caller's promise.
+        match self {
+            Wanted::Filter(plan) => unsafe { plan.prepare(from, to, pool) },
+            Wanted::Matrix(kernel, _) => unsafe { kernel.prepare(from, to, pool) },
+        }
+    }
+}
+
+/// Weights that a step has, each with its token where it is constant and wanted prepared.
+fn wanted(step: &Step) -> SmallVec<[Option<(&Token, Wanted<'_>)>; 1]> {
+    match step {
+        Step::Convolution(step) => smallvec![wanted_filter(&step.layer, &step.plan)],
+        Step::FusedLayers(step) => {
+            let plans = (0..step.plan.count()).map(|layer| step.plan.plan(layer));
+            step.layers.iter().zip(plans).map(|(layer, plan)| wanted_filter(layer, plan)).collect()
+        }
+        Step::Node(step) => {
+            let of = step.token.as_ref().zip(step.kernel.preparation());
+            smallvec![of.map(|(token, of)| (token, Wanted::Matrix(&*step.kernel, of)))]
+        }
+        Step::Pointwise(_) => SmallVec::new(),
+    }
+}
+
+fn wanted_filter<'a>(layer: &'a Layer, plan: &'a ConvolutionPlan) -> Option<(&'a Token, Wanted<'a>)> {
+    layer.token.as_ref().map(|token| (token, Wanted::Filter(plan)))
+}
+
 /// Steps of a graph, with their threads, prepared weights and constants.
 pub struct CpuPlan {
     schedule: Schedule,
-    /// Prepared filter of each step, if it has one.
-    weights: Vec<Option<Arc<PreparedWeights>>>,
+    /// Prepared weights of each step: as many as it wants.
+    weights: Vec<SmallVec<[Option<Arc<PreparedWeights>>; 1]>>,
     pool: Arc<Pool>,
     isa: Isa,
     /// Share in the resources of the process; dropped behind everything that came out of them.
@@ -58,18 +128,10 @@ impl CpuPlan {
     /// If memory could not be had.
     pub fn with_pool(schedule: Schedule, pool: Arc<Pool>, resources: Resources) -> Result<CpuPlan, Error> {
         log::debug!("CPU engine: {schedule}");
-        let weights = schedule.steps.iter().map(|step| match step {
-            Step::Convolution(step) => {
-                let (plan, token) = (&step.plan, step.token.as_ref());
-                token
-                    .map(|token| resources.weights(token, Form::Filter(plan.packing()), plan.prepared_len()))
-                    .transpose()
-            }
-            Step::Node(step) => {
-                let wanted = step.token.as_ref().zip(step.kernel.preparation());
-                wanted.map(|(token, of)| resources.weights(token, Form::Matrix(of.form), of.len)).transpose()
-            }
-            Step::Pointwise(_) => Ok(None),
+        let weights = schedule.steps.iter().map(|step| {
+            let of_step = wanted(step).into_iter();
+            let shared = |(token, wanted): (_, Wanted<'_>)| resources.weights(token, wanted.form(), wanted.len());
+            of_step.map(|wanted| wanted.map(shared).transpose()).collect::<Result<_, _>>()
         });
         let weights = weights.collect::<Result<_, _>>()?;
         Ok(CpuPlan { weights, pool, isa: Isa::best(), schedule, _resources: resources })
@@ -79,18 +141,16 @@ impl CpuPlan {
     fn prepare_weights(&self) {
         let missing = || {
             let steps = self.schedule.steps.iter().zip(&self.weights);
-            steps.filter_map(|(step, weights)| {
-                let weights = weights.as_ref().filter(|weights| weights.get().is_none())?;
-                let token = match step {
-                    Step::Convolution(step) => step.token.as_deref(),
-                    Step::Node(step) => step.token.as_deref(),
-                    Step::Pointwise(_) => None,
-                };
-                Some((step, weights, token?))
+            steps.flat_map(|(step, weights)| {
+                let pairs = weights.iter().zip(wanted(step));
+                pairs.filter_map(|(weights, wanted)| {
+                    let weights = weights.as_ref().filter(|weights| weights.get().is_none())?;
+                    wanted.map(|(token, wanted)| (token, wanted, weights))
+                })
             })
         };
         let mut values = 0;
-        for (_, weights, token) in missing() {
+        for (token, _, weights) in missing() {
             lent::with_contents(token, |_| values += weights.count());
         }
         if values == 0 {
@@ -103,21 +163,14 @@ impl CpuPlan {
             Some(Err(TryLockError::WouldBlock)) | None => None,
         };
         let pool = Pool::new(if alone.is_some() { self.pool.width() } else { 1 });
-        for (step, weights, token) in missing() {
-            lent::with_contents(token, |bytes| match step {
-                Step::Convolution(step) if step.plan.holds_weights(bytes) => {
-                    // SAFETY: there are as many bytes as the filter has, aligned for its elements; the client answers for
-                    // their layout, and for their not changing while they are lent.
-                    let prepare = |out: &mut [f32]| unsafe { step.plan.prepare(bytes.as_ptr(), out, &pool) };
+        for (token, wanted, weights) in missing() {
+            lent::with_contents(token, |bytes| {
+                if wanted.is_of(bytes) {
+                    // SAFETY: there are as many bytes as the tensor has, aligned for its elements; the client answers for their
+                    // layout, and for their not changing while they are lent.
+                    let prepare = |out: &mut [f32]| unsafe { wanted.prepare(bytes.as_ptr(), out, &pool) };
                     lent::aside(|| weights.get_or_prepare(prepare));
                 }
-                Step::Node(step) if step.kernel.preparation().is_some_and(|of| of.form.holds(bytes)) => {
-                    // SAFETY: there are as many bytes as the matrix has, aligned for its elements; the client answers
-                    // for their layout, and for their not changing while they are lent.
-                    let prepare = |out: &mut [f32]| unsafe { step.kernel.prepare(bytes.as_ptr(), out, &pool) };
-                    lent::aside(|| weights.get_or_prepare(prepare));
-                }
-                _ => {}
             });
         }
     }
@@ -128,8 +181,8 @@ impl CpuPlan {
     }
 
     #[cfg(test)]
-    pub(super) fn weights(&self) -> &[Option<Arc<PreparedWeights>>] {
-        &self.weights
+    pub(super) fn weights(&self, step: usize) -> Option<&Arc<PreparedWeights>> {
+        self.weights[step].first()?.as_ref()
     }
 
     /// # Safety
@@ -138,6 +191,8 @@ impl CpuPlan {
         match step {
             // SAFETY: the caller's promise.
             Step::Convolution(step) => unsafe { self.convolve(index, step, memory) },
+            // SAFETY: the caller's promise.
+            Step::FusedLayers(step) => unsafe { self.convolve_by_bands(index, step, memory) },
             Step::Pointwise(step) => {
                 // SAFETY: the caller's promise; the memory's addresses are this step's buffers and workspace.
                 unsafe { self.pointwise(step, memory) };
@@ -151,24 +206,71 @@ impl CpuPlan {
     /// # Safety
     /// As [`Plan::execute`], for memory that was resolved.
     unsafe fn convolve(&self, index: usize, step: &ConvolutionStep, memory: &Memory<'_>) -> Result<(), Error> {
-        let raw = memory.at(step.w).cast_const();
-        let weights = match &self.weights[index] {
-            None if raw.is_null() => return Err(memory.missing(self, step.w)),
+        // SAFETY: the caller's promise.
+        let (weights, operands) = unsafe { self.layer(&step.layer, &step.plan, &self.weights[index][0], memory) }?;
+        let args = Args {
+            x: memory.at(step.x),
+            weights,
+            y: memory.at(step.y),
+            operands: &operands[..step.layer.operands.len()],
+            workspace: memory.at(step.scratch),
+        };
+        // SAFETY: the caller answers for its buffers; places in the workspace are as large as the schedule took them and
+        // apart from each other while both are used; prepared filters are of this packing and contents.
+        unsafe { step.plan.run(&self.pool, &args) };
+        Ok(())
+    }
+
+    /// # Safety
+    /// As [`Plan::execute`], for memory that was resolved.
+    unsafe fn convolve_by_bands(&self, index: usize, step: &FusedLayersStep, memory: &Memory<'_>) -> Result<(), Error> {
+        let mut layers: SmallVec<[(Weights<'_>, Operands); LAYERS_ON_STACK]> = SmallVec::new();
+        for (at, (layer, prepared)) in step.layers.iter().zip(&self.weights[index]).enumerate() {
+            // SAFETY: the caller's promise.
+            layers.push(unsafe { self.layer(layer, step.plan.plan(at), prepared, memory) }?);
+        }
+        let args = layers.iter().zip(&step.layers).map(|((weights, operands), layer)| LayerArgs {
+            weights: *weights,
+            operands: &operands[..layer.operands.len()],
+        });
+        let args: SmallVec<[LayerArgs<'_>; LAYERS_ON_STACK]> = args.collect();
+        let (x, y, scratch) = (memory.at(step.x), memory.at(step.y), memory.at(step.scratch));
+        // SAFETY: the caller answers for its buffers; places in the workspace are as large as the schedule took them and apart from
+        // each other while both are used, but for the output and a residual of the last layer; prepared filters are of their plans'
+        // packing and contents.
+        unsafe { step.plan.run(&self.pool, x, y, &args, scratch) };
+        Ok(())
+    }
+
+    /// Weights and operands of a convolution, after its scales and shifts are computed.
+    ///
+    /// # Safety
+    /// As [`Plan::execute`], for memory that was resolved.
+    unsafe fn layer<'a>(
+        &'a self,
+        layer: &Layer,
+        plan: &ConvolutionPlan,
+        prepared: &'a Option<Arc<PreparedWeights>>,
+        memory: &Memory<'_>,
+    ) -> Result<(Weights<'a>, Operands), Error> {
+        let raw = memory.at(layer.w).cast_const();
+        let weights = match prepared {
+            None if raw.is_null() => return Err(memory.missing(self, layer.w)),
             None => Weights::Raw(raw),
             Some(prepared) => Weights::Prepared(match prepared.get() {
                 Some(weights) => weights,
-                None if raw.is_null() => return Err(memory.missing(self, step.w)),
+                None if raw.is_null() => return Err(memory.missing(self, layer.w)),
                 None => lent::aside(|| {
                     // SAFETY: the caller answers for the filter's memory, which has the problem's sizes and layout.
-                    prepared.get_or_prepare(|out| unsafe { step.plan.prepare(raw, out, &self.pool) })
+                    prepared.get_or_prepare(|out| unsafe { plan.prepare(raw, out, &self.pool) })
                 }),
             }),
         };
         let mut operands = [std::ptr::null(); MAX_OPERANDS];
-        for (to, place) in operands.iter_mut().zip(&step.operands) {
+        for (to, place) in operands.iter_mut().zip(&layer.operands) {
             *to = memory.at(*place).cast_const();
         }
-        for fold in &step.folds {
+        for fold in &layer.folds {
             let mut inputs = [std::ptr::null(); MAX_FOLDED];
             for (to, place) in inputs.iter_mut().zip(&fold.inputs) {
                 *to = memory.at(*place).cast_const();
@@ -177,17 +279,7 @@ impl CpuPlan {
             // workspace.
             unsafe { fold.factors.run(&inputs, memory.at(fold.to).cast(), memory.at(fold.shifts).cast()) };
         }
-        let args = Args {
-            x: memory.at(step.x),
-            weights,
-            y: memory.at(step.y),
-            operands: &operands[..step.operands.len()],
-            workspace: memory.at(step.scratch),
-        };
-        // SAFETY: the caller answers for its buffers; places in the workspace are as large as the schedule took them and
-        // apart from each other while both are used; prepared filters are of this packing and contents.
-        unsafe { step.plan.run(&self.pool, &args) };
-        Ok(())
+        Ok((weights, operands))
     }
 
     /// # Safety
@@ -209,7 +301,7 @@ impl CpuPlan {
         for (to, place) in inputs.iter_mut().zip(&step.inputs) {
             *to = place.map_or(std::ptr::null(), |place| memory.at(place).cast_const());
         }
-        if let Some((prepared, of)) = self.weights[index].as_ref().zip(step.kernel.preparation()) {
+        if let Some((prepared, of)) = self.weights[index][0].as_ref().zip(step.kernel.preparation()) {
             let raw = &mut inputs[of.input];
             let values = match (prepared.get(), step.inputs[of.input]) {
                 (Some(values), _) => values,

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fmt;
 
-use hipdnn_cpu_convolution::{ConvolutionPlan, Element, EpilogueStep, Layout, Problem};
+use hipdnn_cpu_convolution::{ConvolutionPlan, Element, EpilogueStep, FusedLayers, Layout, Problem};
 use hipdnn_engine_core::TensorLabel;
 use hipdnn_engine_core::checks::element_bytes;
 use hipdnn_engine_core::error::Error;
@@ -69,6 +69,8 @@ struct Located {
 pub enum Step {
     /// A convolution with its epilogue.
     Convolution(Box<ConvolutionStep>),
+    /// Convolutions behind each other with their epilogues, by bands of rows.
+    FusedLayers(Box<FusedLayersStep>),
     /// An element-wise function.
     Pointwise(PointwiseStep),
     /// A node of any other kind.
@@ -82,16 +84,38 @@ pub struct ConvolutionStep {
     pub plan: ConvolutionPlan,
     /// The input.
     pub x: Place,
-    /// The filter.
-    pub w: Place,
     /// The output.
     pub y: Place,
+    /// The other operands.
+    pub layer: Layer,
+    /// Scratch memory.
+    pub scratch: Place,
+}
+
+/// Convolutions behind each other, and the places of their operands.
+#[derive(Debug)]
+pub struct FusedLayersStep {
+    /// Plan of the kernels.
+    pub plan: FusedLayers,
+    /// Input of the first layer.
+    pub x: Place,
+    /// Output of the last layer.
+    pub y: Place,
+    /// The other operands of each layer.
+    pub layers: Vec<Layer>,
+    /// Scratch memory.
+    pub scratch: Place,
+}
+
+/// Places of a convolution's operands beside its input and output.
+#[derive(Debug)]
+pub struct Layer {
+    /// The filter.
+    pub w: Place,
     /// Operands of the epilogue.
     pub operands: Vec<Place>,
     /// Scale and shift computations that run before the convolution.
     pub folds: Vec<FoldStep>,
-    /// Scratch memory.
-    pub scratch: Place,
     /// Token of the filter's contents, if they are constant and the kernel wants them prepared.
     pub token: Option<Token>,
 }
@@ -250,34 +274,26 @@ impl<'a> Builder<'a> {
         };
         let mut steps = Vec::with_capacity(works.len());
         let mut outlines = Vec::with_capacity(works.len());
-        for (index, work) in works.iter().enumerate() {
-            self.now = index;
-            let step = match work {
-                Work::Convolution(work) => Step::Convolution(Box::new(self.convolution(work)?)),
-                Work::Pointwise(work) => Step::Pointwise(self.pointwise(work)?),
-                Work::Matmul(work) => Step::Node(self.node(&work.node(self.graph))?),
-                Work::Node(work) => Step::Node(self.node(work)?),
+        let mut next = 0;
+        while next < works.len() {
+            let fused_layers = self.fusible_layers(&works[next..], next);
+            let first = next;
+            next += fused_layers.as_ref().map_or(1, FusedLayers::count);
+            self.now = next - 1;
+            let of_step = &works[first..next];
+            let step = match (fused_layers, &works[first]) {
+                (Some(plan), _) => Step::FusedLayers(Box::new(self.fused_layers(plan, of_step)?)),
+                (None, Work::Convolution(work)) => Step::Convolution(Box::new(self.convolution(work)?)),
+                (None, Work::Pointwise(work)) => Step::Pointwise(self.pointwise(work)?),
+                (None, Work::Matmul(work)) => Step::Node(self.node(&work.node(self.graph))?),
+                (None, Work::Node(work)) => Step::Node(self.node(work)?),
             };
-            let locate = |uid: TensorUid| Located {
-                uid,
-                place: self.place_of[self.graph.position(uid)],
-                channels_last: is_channels_last(self.graph.tensor(uid)),
-            };
-            outlines.push(Outline {
-                name: work.name(),
-                nodes: fused.nodes[index].clone(),
-                reads: work.reads().into_iter().map(locate).collect(),
-                writes: work.writes().into_iter().map(locate).collect(),
-                scratch_bytes: match &step {
-                    Step::Convolution(step) => step.plan.workspace_bytes(),
-                    Step::Pointwise(_) => 0,
-                    Step::Node(step) => step.kernel.scratch_bytes(),
-                },
-            });
+            outlines.push(self.outline(&step, of_step, fused.nodes[first..next].concat().into()));
             steps.push(step);
-            for uid in operands(work) {
-                if self.last_use[self.graph.position(uid)] == Some(index)
-                    && let Some(block) = self.live[self.graph.position(uid)].take()
+            for uid in of_step.iter().flat_map(operands) {
+                let position = self.graph.position(uid);
+                if self.last_use[position].is_some_and(|last| last < next)
+                    && let Some(block) = self.live[position].take()
                 {
                     self.planner.give_back(block);
                 }
@@ -292,6 +308,30 @@ impl<'a> Builder<'a> {
             outlines,
             remarks: fused.remarks.clone(),
         })
+    }
+
+    /// Outline of a step of these works, which compute these nodes.
+    fn outline(&self, step: &Step, works: &[Work], nodes: NodeList) -> Outline {
+        let written: Uids = works.iter().flat_map(Work::writes).collect();
+        let last = works.last().expect("a step is of works");
+        let locate = |uid: TensorUid| Located {
+            uid,
+            place: self.place_of[self.graph.position(uid)],
+            channels_last: is_channels_last(self.graph.tensor(uid)),
+        };
+        let read = works.iter().flat_map(Work::reads).filter(|uid| works.len() == 1 || !written.contains(uid));
+        Outline {
+            name: last.name(),
+            nodes,
+            reads: read.map(locate).collect(),
+            writes: last.writes().into_iter().map(locate).collect(),
+            scratch_bytes: match step {
+                Step::Convolution(step) => step.plan.workspace_bytes(),
+                Step::FusedLayers(step) => step.plan.workspace_bytes(),
+                Step::Pointwise(_) => 0,
+                Step::Node(step) => step.kernel.scratch_bytes(),
+            },
+        }
     }
 
     /// Place of a step's result, which may be that of an intermediate that nobody reads after this step, if it is one
@@ -351,42 +391,91 @@ impl<'a> Builder<'a> {
     }
 
     fn convolution(&mut self, work: &Convolution) -> Result<ConvolutionStep, Error> {
+        let plan = ConvolutionPlan::new(&self.problem(work), self.choice.threads);
+        let mut taken = Vec::new();
+        let layer = self.layer(work, &plan, &mut taken)?;
+        let x = self.place(work.node.x)?;
+        let y = self.convolved(&[work])?;
+        let scratch = self.scratch(plan.workspace_bytes(), taken)?;
+        Ok(ConvolutionStep { plan, x, y, layer, scratch })
+    }
+
+    /// Plan for the first of these works, where fusing them gains; they stand at `index` and behind it.
+    fn fusible_layers(&self, works: &[Work], index: usize) -> Option<FusedLayers> {
+        if !self.choice.settings.fuse {
+            return None;
+        }
+        let mut layers: SmallVec<[&Convolution; 4]> = SmallVec::new();
+        for work in works {
+            let Work::Convolution(work) = work else { break };
+            if let Some(before) = layers.last() {
+                let (output, read) = (before.output, work.epilogue.iter().flat_map(EpilogueOp::tensors));
+                let is_between = matches!(kind(self.graph.tensor(output)), Kind::Intermediate)
+                    && self.last_use[self.graph.position(output)] == Some(index + layers.len());
+                if !is_between || work.node.x != output || read.chain([work.node.w]).any(|uid| uid == output) {
+                    break;
+                }
+            }
+            layers.push(work);
+        }
+        if layers.len() < 2 {
+            return None;
+        }
+        let problems: Vec<Problem> = layers.into_iter().map(|work| self.problem(work)).collect();
+        FusedLayers::longest(&problems, self.choice.threads)
+    }
+
+    fn fused_layers(&mut self, plan: FusedLayers, works: &[Work]) -> Result<FusedLayersStep, Error> {
+        let works: SmallVec<[&Convolution; 4]> = works
+            .iter()
+            .map(|work| match work {
+                Work::Convolution(work) => work,
+                _ => unreachable!("layers that fuse are convolutions"),
+            })
+            .collect();
+        let mut taken = Vec::new();
+        let mut layers = Vec::with_capacity(works.len());
+        for (index, work) in works.iter().enumerate() {
+            layers.push(self.layer(work, plan.plan(index), &mut taken)?);
+        }
+        let x = self.place(works[0].node.x)?;
+        let y = self.convolved(&works)?;
+        let scratch = self.scratch(plan.workspace_bytes(), taken)?;
+        Ok(FusedLayersStep { plan, x, y, layers, scratch })
+    }
+
+    /// Problem of a convolution: the epilogue's operands are numbered in its order.
+    fn problem(&self, work: &Convolution) -> Problem {
         let graph = self.graph;
-        let (x, w) = (graph.tensor(work.node.x), graph.tensor(work.node.w));
-        let y = graph.tensor(work.output);
-        let mut operands = Vec::new();
-        let (mut folds, mut taken) = (Vec::new(), Vec::new());
+        let [x, w, y] = [work.node.x, work.node.w, work.output].map(|uid| graph.tensor(uid));
         let mut epilogue = Vec::with_capacity(work.epilogue.len());
-        for follow in &work.epilogue {
-            let step = match follow {
-                EpilogueOp::Activation(activation) => EpilogueStep::Activation(*activation),
-                EpilogueOp::Add(operand) => {
-                    let (operand, layout) = self.operand(operand, y, &mut operands)?;
+        let mut operand = 0;
+        for op in &work.epilogue {
+            match op {
+                EpilogueOp::Activation(activation) => epilogue.push(EpilogueStep::Activation(*activation)),
+                EpilogueOp::Add(summand) => {
+                    let layout = self.layout_along(summand, y);
                     let [n, channel_stride, rest @ ..] = layout.strides;
-                    if n == 0 && rest == [0; 3] {
+                    epilogue.push(if n == 0 && rest == [0; 3] {
                         EpilogueStep::Bias { operand, element: layout.element, channel_stride }
                     } else {
                         EpilogueStep::Add { operand, layout }
-                    }
+                    });
                 }
-                EpilogueOp::Mul(operand) => {
-                    let (operand, layout) = self.operand(operand, y, &mut operands)?;
-                    EpilogueStep::Mul { operand, layout }
+                EpilogueOp::Mul(factor) => {
+                    epilogue.push(EpilogueStep::Mul { operand, layout: self.layout_along(factor, y) });
                 }
-                EpilogueOp::Fold(fold) => {
-                    let step = self.fold(fold, y.dims()[1], &mut taken)?;
-                    operands.extend([step.to, step.shifts]);
+                EpilogueOp::Fold(_) => {
                     let layout = Layout { element: Element::F32, strides: [0, 1, 0, 0, 0] };
-                    folds.push(step);
-                    epilogue.push(EpilogueStep::Mul { operand: operands.len() - 2, layout });
-                    let operand = operands.len() - 1;
-                    EpilogueStep::Bias { operand, element: Element::F32, channel_stride: 1 }
+                    epilogue.push(EpilogueStep::Mul { operand, layout });
+                    let operand = operand + 1;
+                    epilogue.push(EpilogueStep::Bias { operand, element: Element::F32, channel_stride: 1 });
                 }
-            };
-            epilogue.push(step);
+            }
+            operand += op.operands();
         }
         let token = self.choice.token(work.node.w);
-        let problem = Problem {
+        Problem {
             shape: shape(&work.node.convolution, x, w, y),
             x: layout(x),
             w: layout(w),
@@ -396,27 +485,75 @@ impl<'a> Builder<'a> {
             // Weights that the graph computes are dequantized ones as a rule: with plain sums of their products outputs round to the
             // same 8 bits as elsewhere.
             winograd: self.choice.winograd && (token.is_some() || !w.is_virtual()),
+        }
+    }
+
+    /// Layout of an operand of the epilogue along the output.
+    fn layout_along(&self, operand: &Operand, output: &Tensor) -> Layout {
+        match operand {
+            Operand::Literal(_) => Layout { element: Element::F32, strides: [0; 5] },
+            Operand::Tensor(uid) => {
+                let tensor = self.graph.tensor(*uid);
+                let strides = lift(&broadcast(tensor, output), 0);
+                Layout { element: element(tensor.data_type()).expect("fused operands have such a type"), strides }
+            }
+        }
+    }
+
+    /// Places of a convolution's operands beside input and output, in the order of [`Builder::problem`]'s; adds the blocks of
+    /// workspace that are only the step's to `taken`.
+    fn layer(&mut self, work: &Convolution, plan: &ConvolutionPlan, taken: &mut Vec<Block>) -> Result<Layer, Error> {
+        let (mut operands, mut folds) = (Vec::new(), Vec::new());
+        for op in &work.epilogue {
+            match op {
+                EpilogueOp::Activation(_) => {}
+                EpilogueOp::Add(Operand::Literal(value)) | EpilogueOp::Mul(Operand::Literal(value)) => {
+                    operands.push(self.literal(*value));
+                }
+                EpilogueOp::Add(Operand::Tensor(uid)) | EpilogueOp::Mul(Operand::Tensor(uid)) => {
+                    operands.push(self.place(*uid)?);
+                }
+                EpilogueOp::Fold(fold) => {
+                    let channels = self.graph.tensor(work.output).dims()[1];
+                    let step = self.fold(fold, channels, taken)?;
+                    operands.extend([step.to, step.shifts]);
+                    folds.push(step);
+                }
+            }
+        }
+        let token = self.choice.token(work.node.w).filter(|_| plan.prepared_len() > 0).cloned();
+        Ok(Layer { w: self.place(work.node.w)?, operands, folds, token })
+    }
+
+    /// Place of the output of a convolution, or of the last of several layers. A residual that lies as it does is read, place by
+    /// place, before the output is written: it may be in the same place.
+    fn convolved(&mut self, layers: &[&Convolution]) -> Result<Place, Error> {
+        let graph = self.graph;
+        let (last, others) = layers.split_last().expect("there is a layer");
+        let y = graph.tensor(last.output);
+        let mut kept: Uids =
+            others.iter().flat_map(|work| work.epilogue.iter().flat_map(EpilogueOp::tensors)).collect();
+        kept.extend(layers.iter().flat_map(|work| [work.node.x, work.node.w]));
+        for op in &last.epilogue {
+            if let EpilogueOp::Fold(fold) = op {
+                kept.extend(fold.tensors());
+            }
+        }
+        let lies_alike = |uid: &TensorUid| {
+            let donor = graph.tensor(*uid);
+            donor.dims() == y.dims() && layout(donor) == layout(y) && !kept.contains(uid)
         };
-        let plan = ConvolutionPlan::new(&problem, self.choice.threads);
-        let token = token.filter(|_| plan.prepared_len() > 0).cloned();
-        // A residual that lies as the output does is read, place by place, before that is written.
-        let donors: Uids = work.epilogue.iter().filter_map(EpilogueOp::summand).collect();
-        let donors: Uids = donors
-            .into_iter()
-            .filter(|uid| {
-                let (donor, inner) = (graph.tensor(*uid), [work.node.x, work.node.w]);
-                let folded =
-                    work.epilogue.iter().any(|f| matches!(f, EpilogueOp::Fold(fold) if fold.tensors().contains(uid)));
-                donor.dims() == y.dims() && layout(donor) == problem.y && !inner.contains(uid) && !folded
-            })
-            .collect();
-        let (x, w) = (self.place(work.node.x)?, self.place(work.node.w)?);
-        let y = self.result(work.output, &donors)?;
-        let scratch = self.planner.take(plan.workspace_bytes())?;
+        let donors: Uids = last.epilogue.iter().filter_map(EpilogueOp::summand).filter(lies_alike).collect();
+        self.result(last.output, &donors)
+    }
+
+    /// Place of a step's scratch memory, which is free again behind it, as are the blocks taken for it.
+    fn scratch(&mut self, bytes: usize, taken: Vec<Block>) -> Result<Place, Error> {
+        let scratch = self.planner.take(bytes)?;
         for block in taken.into_iter().chain([scratch]) {
             self.planner.give_back(block);
         }
-        Ok(ConvolutionStep { plan, x, w, y, operands, folds, scratch: Place::Workspace(scratch.offset), token })
+        Ok(Place::Workspace(scratch.offset))
     }
 
     /// Plans the scales and shifts of a normalization of `channels` channels, in the workspace while the step runs.
@@ -428,28 +565,6 @@ impl<'a> Builder<'a> {
         let [to, shifts] = [self.planner.take(factors.bytes())?, self.planner.take(factors.bytes())?];
         taken.extend([to, shifts]);
         Ok(FoldStep { factors, inputs, to: Place::Workspace(to.offset), shifts: Place::Workspace(shifts.offset) })
-    }
-
-    /// Index of an operand of the epilogue, and its layout along the output.
-    fn operand(
-        &mut self,
-        operand: &Operand,
-        output: &Tensor,
-        places: &mut Vec<Place>,
-    ) -> Result<(usize, Layout), Error> {
-        let layout = match operand {
-            Operand::Literal(value) => {
-                places.push(self.literal(*value));
-                Layout { element: Element::F32, strides: [0; 5] }
-            }
-            Operand::Tensor(uid) => {
-                places.push(self.place(*uid)?);
-                let tensor = self.graph.tensor(*uid);
-                let strides = lift(&broadcast(tensor, output), 0);
-                Layout { element: element(tensor.data_type()).expect("fused operands have such a type"), strides }
-            }
-        };
-        Ok((places.len() - 1, layout))
     }
 
     fn pointwise(&mut self, work: &Elementwise) -> Result<PointwiseStep, Error> {
@@ -523,6 +638,13 @@ impl fmt::Display for Schedule {
                 Step::Convolution(step) => {
                     write!(f, " ({})", step.plan.algorithm())?;
                     step.plan.epilogue().iter().try_for_each(|step| write!(f, ", {step}"))?;
+                }
+                Step::FusedLayers(step) => {
+                    f.write_str(", fused layers")?;
+                    for plan in (0..step.plan.count()).map(|layer| step.plan.plan(layer)) {
+                        write!(f, " ({})", plan.algorithm())?;
+                        plan.epilogue().iter().try_for_each(|step| write!(f, ", {step}"))?;
+                    }
                 }
                 Step::Pointwise(step) => write!(f, " ({})", step.kernel)?,
                 Step::Node(_) => {}

@@ -406,6 +406,7 @@ fn letters(schedule: &Schedule) -> String {
         .iter()
         .map(|step| match step {
             Step::Convolution(_) => 'c',
+            Step::FusedLayers(_) => 'l',
             Step::Pointwise(_) => 'p',
             Step::Node(_) => 'n',
         })
@@ -744,6 +745,60 @@ fn a_residual_gives_its_place_to_the_result() {
 }
 
 #[test]
+fn fused_layers_compute_the_same_and_keep_what_their_first_one_reads() {
+    let image = |uid, channels| tensor(uid, Float, &[2, channels, 120, 120]);
+    let per_channel = |uid, channels| tensor(uid, Float, &[1, channels, 1, 1]);
+    // An inverted residual of an intermediate, which is what is added too, and so may not give its place to the sum.
+    let tensors = [
+        image(0, 16),
+        image(1, 16).intermediate(),
+        tensor(2, Float, &[80, 16, 1, 1]),
+        image(3, 80).intermediate(),
+        per_channel(4, 80),
+        image(5, 80).intermediate(),
+        tensor(6, Float, &[80, 1, 3, 3]),
+        image(7, 80).intermediate(),
+        image(8, 80).intermediate(),
+        tensor(9, Float, &[16, 80, 1, 1]),
+        image(10, 16).intermediate(),
+        image(11, 16).intermediate(),
+        image(12, 16),
+    ];
+    let nodes = vec![
+        unary(Mode::ReluFwd, 0, 1),
+        conv(1, 2, 3, 0),
+        binary(Mode::Add, 3, 4, 5),
+        conv(5, 6, 7, 1),
+        unary(Mode::ReluFwd, 7, 8),
+        conv(8, 9, 10, 0),
+        binary(Mode::Add, 10, 1, 11),
+        unary(Mode::Neg, 11, 12),
+    ];
+    let graph = build(&tensors, nodes);
+    let filters = [2, 6, 9].map(|uid| (TensorUid(uid), format!("fused-layers-{uid}").into()));
+    // Sums of small integers are exact in any order.
+    let mut memory = memory(&graph, 5);
+    let mut random = fastrand::Rng::with_seed(5);
+    for tensor in graph.tensors() {
+        if let Some(memory) = memory.get_mut(&tensor.uid()) {
+            memory.fill(|| f64::from(random.i32(-2..=2)));
+        }
+    }
+    let mut results = Vec::new();
+    for (fuse, constants, threads) in
+        [(false, vec![], 1), (true, vec![], 1), (true, filters.to_vec(), 1), (true, filters.to_vec(), 3)]
+    {
+        let settings = Settings { layout: true, fuse, constants, ..settings(threads) };
+        let schedule = schedule(&graph, &settings);
+        assert_eq!(letters(&schedule), if fuse { "pl" } else { "pcpcpcpp" }, "{schedule}");
+        let plan = CpuPlan::new(schedule, threads, resources::get()).unwrap();
+        execute(&plan, &pack(&memory)).unwrap();
+        results.push(memory[&TensorUid(12)].values());
+    }
+    assert!(results.windows(2).all(|pair| pair[0] == pair[1]), "expected the results of layers one after the other");
+}
+
+#[test]
 fn many_buffers_find_their_addresses_in_the_workspace() {
     // A sum of 40 inputs: more addresses than fit the stack.
     let mut tensors: Vec<_> = (0..41).map(|uid| tensor(uid, Float, &[7])).collect();
@@ -813,7 +868,7 @@ fn constant_filters_are_prepared_once_and_shared() {
     let (first_graph, first) = plan(1, "shared-1");
     let (other_graph, other) = plan(3, "shared-1");
     let (_, stranger) = plan(1, "shared-2");
-    let prepared = |plan: &CpuPlan| plan.weights()[0].clone().expect("a prepared filter");
+    let prepared = |plan: &CpuPlan| plan.weights(0).expect("a prepared filter").clone();
     assert!(Arc::ptr_eq(&prepared(&first), &prepared(&other)), "other shapes share the filter");
     assert!(!Arc::ptr_eq(&prepared(&first), &prepared(&stranger)), "another token is another filter");
     assert!(prepared(&first).get().is_none(), "nothing is prepared before the first execution");
@@ -862,7 +917,7 @@ fn filters_are_prepared_with_the_plan_if_their_contents_are_lent() {
         ("a longer token", c"lent.", filter, bytes, false, false),
     ] {
         let plan = CpuPlan::new(schedule(&graph, &constant("lent", winograd)), 2, resources::get()).unwrap();
-        let ready = || plan.weights()[0].as_ref().expect("a prepared filter").get().is_some();
+        let ready = || plan.weights(0).expect("a prepared filter").get().is_some();
         let constants = [
             Constant { token: std::ptr::null(), data: filter, size: bytes },
             Constant { token: c"stranger".as_ptr(), data: std::ptr::null(), size: 0 },

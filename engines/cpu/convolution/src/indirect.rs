@@ -115,6 +115,24 @@ impl Indirect {
     }
 
     pub(super) fn new(problem: &Problem, threads: usize, isa: Isa) -> Indirect {
+        Indirect::with_sizes(problem, threads, isa, row_tile::sizes(isa.lanes()))
+    }
+
+    /// Variant of [`Indirect::new`] with weights in panels of that many output channels; `None` if no tile has such panels.
+    pub(super) fn with_panel(problem: &Problem, threads: usize, isa: Isa, panel: usize) -> Option<Indirect> {
+        let mut sizes = row_tile::sizes(isa.lanes()).filter(|(_, vectors)| vectors * isa.lanes() == panel).peekable();
+        sizes.peek()?;
+        Some(Indirect::with_sizes(problem, threads, isa, sizes))
+    }
+
+    /// Makes the plan with the tile of these sizes, and the units, that are expected to be the fastest.
+    fn with_sizes(
+        problem: &Problem,
+        threads: usize,
+        isa: Isa,
+        sizes: impl Iterator<Item = (usize, usize)>,
+    ) -> Indirect {
+        let sizes: Vec<(usize, usize)> = sizes.collect();
         let shape = &problem.shape;
         let lanes = isa.lanes();
         let [_, oh, ow] = shape.output;
@@ -174,7 +192,7 @@ impl Indirect {
             true => oh.div_ceil(parts) * ow,
             false => plane.div_ceil(parts).next_multiple_of(rows),
         };
-        for (i, size) in (0..splits.len()).flat_map(|i| row_tile::sizes(lanes).map(move |size| (i, size))) {
+        for (i, size) in (0..splits.len()).flat_map(|i| sizes.iter().map(move |size| (i, *size))) {
             let (rows, vectors) = size;
             let parts = splits[i];
             let places = places_of(parts, rows);

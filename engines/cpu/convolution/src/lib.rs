@@ -8,6 +8,7 @@ mod depthwise;
 mod direct;
 mod epilogue;
 mod few_places;
+mod fused_layers;
 mod gemm;
 mod indirect;
 mod naive;
@@ -28,6 +29,7 @@ mod wide;
 mod winograd;
 mod winograd_rows;
 
+pub use fused_layers::{FusedLayers, LayerArgs};
 pub use problem::{Element, EpilogueStep, Layout, MAX_OPERANDS, Problem, Shape};
 
 use depthwise::{Depthwise, DepthwisePlanes, DepthwiseRows};
@@ -335,6 +337,23 @@ impl ConvolutionPlan {
         algorithms.map(move |algorithm| ConvolutionPlan::with_algorithm(problem, threads, isa, algorithm))
     }
 
+    /// Plan of the same algorithm and packing for a problem with the same weights; `None` if the algorithm does not serve it with that.
+    fn alike(&self, problem: &Problem) -> Option<ConvolutionPlan> {
+        let (threads, isa) = (self.threads, self.isa);
+        let plan = match &self.algorithm {
+            Algorithm::Indirect(indirect) => {
+                let indirect = Indirect::with_panel(problem, threads, isa, indirect.panel())?;
+                ConvolutionPlan::with_algorithm(problem, threads, isa, Algorithm::Indirect(Box::new(indirect)))
+            }
+            _ => {
+                let best = ConvolutionPlan::with_isa(problem, threads, isa);
+                let is_alike = |plan: &ConvolutionPlan| plan.algorithm() == self.algorithm();
+                if is_alike(&best) { best } else { ConvolutionPlan::all(problem, threads, isa).find(is_alike)? }
+            }
+        };
+        Some(plan).filter(|plan| plan.packing == self.packing)
+    }
+
     fn with_algorithm(problem: &Problem, threads: usize, isa: Isa, algorithm: Algorithm) -> ConvolutionPlan {
         let source = match &algorithm {
             Algorithm::Depthwise(_) | Algorithm::DepthwisePlanes(_) => pack::Source::new(problem).ungrouped(),
@@ -462,12 +481,16 @@ impl ConvolutionPlan {
     pub unsafe fn prepare(&self, w: *const u8, out: &mut [f32], pool: &Pool) {
         assert_eq!(out.len(), self.prepared_len(), "the prepared weights' length is the plan's");
         // SAFETY: the caller's duty, and the length.
-        unsafe { self.prepare_at(w, out.as_mut_ptr(), pool) };
+        unsafe { self.prepare_at(w, out.as_mut_ptr(), pool, self.threads) };
     }
 
-    unsafe fn prepare_at(&self, w: *const u8, out: *mut f32, pool: &Pool) {
+    /// Variant of [`ConvolutionPlan::prepare`] by so many workers.
+    ///
+    /// # Safety
+    /// As there, with as much memory.
+    unsafe fn prepare_at(&self, w: *const u8, out: *mut f32, pool: &Pool, workers: usize) {
         let Packing { form, source } = &self.packing;
-        let packer = Packer { source, w, out, isa: self.isa, pool, workers: self.threads };
+        let packer = Packer { source, w, out, isa: self.isa, pool, workers };
         // SAFETY: the caller's duty.
         unsafe {
             match form {
@@ -497,7 +520,7 @@ impl ConvolutionPlan {
             (Weights::Raw(w), _) => {
                 assert!(!self.problem.constant_weights, "a plan for constant weights was given them unprepared");
                 // SAFETY: the workspace begins with room for the weights.
-                unsafe { self.prepare_at(w, workspace.cast(), pool) };
+                unsafe { self.prepare_at(w, workspace.cast(), pool, self.threads) };
                 workspace.cast::<f32>().cast_const()
             }
             (Weights::Prepared(weights), _) => {

@@ -13,6 +13,8 @@ use hipdnn_cpu_simd::machine::Class;
 use std::cell::LazyCell;
 use std::collections::{BTreeSet, HashMap};
 
+mod fused_layers;
+
 /// Random cases, the same for a seed everywhere.
 struct Random(fastrand::Rng);
 

@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 
 use hipdnn_schemas::{
-    BatchnormInference, Graph, Operation, PaddingMode, PointwiseMode as Mode, Reduction, ReductionMode, ResampleFwd,
-    ResampleMode, TensorDef, TensorUid,
+    BatchnormInference, DataType, Graph, Operation, PaddingMode, PointwiseMode as Mode, Reduction, ReductionMode,
+    ResampleFwd, ResampleMode, TensorDef, TensorUid,
 };
 
 use super::*;
@@ -76,7 +76,7 @@ fn images_between_convolutions_are_channels_last() {
             y: TensorUid(y),
         })
     };
-    let half = |uid| tensor(uid, DataType::Half, &IMAGE).intermediate();
+    let short = |uid| tensor(uid, DataType::Half, &IMAGE);
     type Case = (&'static str, Graph, &'static [i64]);
     let cases: Vec<Case> = vec![
         ("three convolutions", row(vec![y(4)], vec![]), &[2, 3]),
@@ -139,10 +139,40 @@ fn images_between_convolutions_are_channels_last() {
         (
             "what a depthwise convolution of images that no cache holds reads stays",
             build(
-                &[large(0), filter(1, 3), within(2), within(3), within(4), depthwise, large(6)],
+                &[large(0), filter(1, 3), within(2), within(3), within(4), depthwise.clone(), large(6)],
                 vec![conv(0, 1, 2, 1), conv(2, 1, 3, 1), conv(3, 1, 4, 1), conv(4, 5, 6, 1)],
             ),
             &[2, 3],
+        ),
+        (
+            "what it reads of a pointwise one, with which it is fused, does not",
+            build(
+                &[large(0), filter(1, 1), within(2), within(3), within(4), depthwise.clone(), within(6), large(7)],
+                vec![
+                    conv(0, 1, 2, 0),
+                    conv(2, 1, 3, 0),
+                    unary(Mode::ReluFwd, 3, 4),
+                    conv(4, 5, 6, 1),
+                    conv(6, 1, 7, 0),
+                ],
+            ),
+            &[2, 3, 4, 6],
+        ),
+        (
+            "planes of a caller's few channels stay",
+            build(
+                &[
+                    tensor(0, float, &[2, 3, 9, 9]),
+                    tensor(1, float, &[2, 3, 9, 9]).intermediate(),
+                    tensor(2, float, &[16, 3, 3, 3]),
+                    tensor(3, float, &[2, 16, 9, 9]).intermediate(),
+                    tensor(4, float, &[16, 16, 3, 3]),
+                    tensor(5, float, &[2, 16, 9, 9]).intermediate(),
+                    tensor(6, float, &[2, 16, 9, 9]),
+                ],
+                vec![unary(Mode::ReluFwd, 0, 1), conv(1, 2, 3, 1), conv(3, 4, 5, 1), conv(5, 4, 6, 1)],
+            ),
+            &[3, 5],
         ),
         ("what a convolution of groups reads stays", row(vec![v(4), grouped, y(6)], vec![conv(4, 5, 6, 1)]), &[2, 3]),
         (
@@ -154,12 +184,12 @@ fn images_between_convolutions_are_channels_last() {
             &[2, 3],
         ),
         (
-            "convolutions of other types stay",
+            "convolutions of types of 16 bits",
             build(
-                &[y(0), filter(1, 3), half(2), half(3), y(4)],
+                &[short(0), filter(1, 3), short(2).intermediate(), short(3).intermediate(), short(4)],
                 vec![conv(0, 1, 2, 1), conv(2, 1, 3, 1), conv(3, 1, 4, 1)],
             ),
-            &[],
+            &[2, 3],
         ),
         (
             "few channels",
