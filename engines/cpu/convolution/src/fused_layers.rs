@@ -15,8 +15,12 @@ use hipdnn_cpu_simd::isa::Isa;
 use hipdnn_cpu_simd::scratch::{LINE, align_up, lines};
 use hipdnn_cpu_threads::Pool;
 
-/// Bytes of an intermediate, of one image, beyond which its memory sets the pace of the layers that write and read it.
+/// Bytes of an intermediate, of one image, beyond which its memory sets the pace of the layers that write and read it: such layers
+/// are fused.
 const FAR: usize = 4 << 20;
+
+/// Bytes of an intermediate beyond which its layers are fused where others beside them are: the second-level cache does not hold it.
+const NEAR: usize = 1 << 20;
 
 /// Bytes of all buffers that stay in the second-level cache, beside weights, inputs and outputs that pass.
 const BUFFERS: usize = 1 << 20;
@@ -102,13 +106,17 @@ impl FusedLayers {
 
     /// Variant of [`FusedLayers::longest`] with the instruction set given.
     pub fn longest_with(problems: &[Problem], threads: usize, isa: Isa) -> Option<FusedLayers> {
-        let is_linked = |at: &usize| is_layer(&problems[*at], *at == 0) && (*at == 0 || is_far(&problems[*at - 1]));
+        let is_linked =
+            |at: &usize| is_layer(&problems[*at], *at == 0) && (*at == 0 || is_intermediate(&problems[*at - 1], NEAR));
         let problems = &problems[..(0..problems.len()).take_while(is_linked).count()];
         // Of the layers from each one on: bytes of the intermediates that are left in memory, and layers and rows of the first band.
         let mut best = vec![(0, 1, 0)];
         for first in (0..problems.len()).rev() {
             let split = (first + 1..=problems.len()).filter_map(|end| {
-                let rows = most_rows(&problems[first..end])?;
+                let layers = &problems[first..end];
+                let is_worth_it =
+                    layers.len() == 1 || layers[..layers.len() - 1].iter().any(|of| is_intermediate(of, FAR));
+                let rows = most_rows(layers).filter(|_| is_worth_it)?;
                 let after = best[best.len() - 1 - (end - first - 1)];
                 let left = if end < problems.len() { intermediate_bytes(&problems[end - 1]) } else { 0 };
                 Some((after.0 + left, end - first, rows))
@@ -120,8 +128,7 @@ impl FusedLayers {
         if count < 2 { None } else { FusedLayers::with_rows(&problems[..count], rows, threads, isa) }
     }
 
-    /// Fuses all these problems, with bands of `rows` rows; `None` if one of them can be no layer, there are no plans of one packing,
-    /// or the weights are large.
+    /// Fuses all these problems, with bands of `rows` rows; `None` if one of them can be no layer, or there are no plans of one packing.
     pub fn with_rows(problems: &[Problem], rows: usize, threads: usize, isa: Isa) -> Option<FusedLayers> {
         let (final_layer, inner) = problems.split_last()?;
         let serves = (0..problems.len()).all(|at| is_layer(&problems[at], at == 0)) && inner.iter().all(is_innermost);
@@ -151,8 +158,7 @@ impl FusedLayers {
                 weights += lines(4 * of_most.prepared_len());
             }
         }
-        let bytes: usize = layers.iter().map(|layer| 4 * layer.plan().prepared_len()).sum();
-        (bytes <= WEIGHTS).then_some(FusedLayers { layers, segments, batch: last.batch, threads })
+        Some(FusedLayers { layers, segments, batch: last.batch, threads })
     }
 
     /// Number of layers.
@@ -329,9 +335,9 @@ fn is_innermost(problem: &Problem) -> bool {
     [1, 3, 4].map(|axis| problem.y.strides[axis]) == [1, columns * channels, channels]
 }
 
-/// True if the output can be an intermediate, and is too large for the caches.
-fn is_far(problem: &Problem) -> bool {
-    is_innermost(problem) && intermediate_bytes(problem) > FAR
+/// True if the output can be an intermediate, and has more than so many bytes.
+fn is_intermediate(problem: &Problem, bytes: usize) -> bool {
+    is_innermost(problem) && intermediate_bytes(problem) > bytes
 }
 
 /// Bytes of an image of the output, channels innermost.
@@ -339,8 +345,12 @@ fn intermediate_bytes(problem: &Problem) -> usize {
     problem.shape.output[1] * offset(&problem.y, 0, 1)
 }
 
-/// Most rows of a band whose buffers stay in the second-level cache; `None` if those of one do not.
+/// Most rows of a band whose buffers stay in the second-level cache; `None` if those of one do not, or the weights of several layers.
 fn most_rows(problems: &[Problem]) -> Option<usize> {
+    let weights: usize = problems.iter().map(|of| size_of::<f32>() * of.shape.out_channels * of.shape.depth()).sum();
+    if problems.len() > 1 && weights > WEIGHTS {
+        return None;
+    }
     let buffers = |rows: usize| -> usize {
         let capacities = capacities(problems, rows).into_iter();
         problems.iter().zip(capacities).map(|(problem, rows)| rows * offset(&problem.y, 0, 1)).sum()
