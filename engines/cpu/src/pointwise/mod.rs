@@ -6,6 +6,7 @@ mod direct;
 mod function;
 mod program;
 mod row;
+mod spread;
 
 use std::ops::RangeInclusive;
 
@@ -111,7 +112,7 @@ pub struct PointwiseKernel {
     output: View,
     /// Copy that the kernel is, if it is nothing else and vectors do it.
     copy: Option<Copying>,
-    /// Number of dimensions that form a row: 2 where the last one is short and the output goes from one to the other
+    /// Number of dimensions that form a row: several where the last one is short and the output goes from one to the other
     /// without a gap.
     row_dims: usize,
 }
@@ -126,6 +127,15 @@ impl PointwiseKernel {
         assert!(inputs.len() >= program.inputs(), "operands of {program}");
         for strides in inputs.iter().map(InputView::strides).chain([&output.strides[..]]) {
             assert_eq!(strides.len(), dims.len(), "one stride for each dimension");
+        }
+        if let ([step], [InputView::Memory(input)]) = (&program.steps[..], inputs)
+            && [input.storage, output.storage] == [Storage::I32; 2]
+            && is_copy(step)
+        {
+            // Copied bits are those of `f32`, whatever they mean.
+            let single = |view: &View| View { storage: Storage::F32, strides: view.strides.clone() };
+            let program = Program::single(ComputeType::F32, step.function);
+            return PointwiseKernel::new(&program, dims, &[InputView::Memory(single(input))], &single(output));
         }
         let mut kernel = PointwiseKernel {
             program: program.compile().expect("programs are as large as rows allow"),
@@ -153,6 +163,7 @@ impl PointwiseKernel {
             && kernel.inputs.iter().all(|input| matches!(input, InputView::Memory(_)))
         {
             kernel.row_dims = 2;
+            kernel.lengthen();
         }
         kernel.copy = kernel.copying(program);
         if program.compute_type == ComputeType::F32 {
@@ -166,12 +177,36 @@ impl PointwiseKernel {
     /// Placement of an input's elements along a row.
     fn lie(&self, input: &InputView) -> Lie {
         let InputView::Memory(View { storage: Storage::F32, strides }) = input else { return Lie::Apart };
-        let (last, inner) = (self.dims[self.dims.len() - 1], strides[strides.len() - 1]);
-        let follows = self.row_dims == 1 || strides[strides.len() - 2] == inner * last;
-        match inner {
-            1 if follows => Lie::Beside,
-            0 if follows => Lie::Same,
+        match strides[strides.len() - 1] {
+            1 if self.is_even(strides) => Lie::Beside,
+            0 if self.is_even(strides) => Lie::Same,
             _ => Lie::Apart,
+        }
+    }
+
+    /// True if one stride leads through all elements of a row.
+    fn is_even(&self, strides: &[usize]) -> bool {
+        let first = self.dims.len() - self.row_dims;
+        is_even(&self.dims[first..], &strides[first..])
+    }
+
+    /// Takes dimensions before a row's into it where an operand repeats each element for the last dimension, as enlarged images do:
+    /// what a row costs beside its elements is then for many of them. Operands of one stride keep it.
+    fn lengthen(&mut self) {
+        let last = self.dims.len() - 1;
+        let repeats = |input: &InputView| input.strides()[last] == 0 && input.strides()[last - 1] != 0;
+        if !self.inputs.iter().any(repeats) {
+            return;
+        }
+        while self.row_dims <= last {
+            let next = last - self.row_dims;
+            let goes_on = |strides: &[usize]| strides[next] == strides[next + 1] * self.dims[next + 1];
+            let all_go_on =
+                self.inputs.iter().map(InputView::strides).all(|strides| !self.is_even(strides) || goes_on(strides));
+            if !goes_on(&self.output.strides) || !all_go_on {
+                break;
+            }
+            self.row_dims += 1;
         }
     }
 
@@ -179,10 +214,9 @@ impl PointwiseKernel {
     fn copying(&self, program: &Program) -> Option<Copying> {
         let [step] = &program.steps[..] else { return None };
         let [InputView::Memory(input)] = &self.inputs[..] else { return None };
-        let is_copy = step.function.mode() == PointwiseMode::Identity && step.round.is_none();
         let singles = input.storage == Storage::F32 && self.output.storage == Storage::F32;
         let last = self.dims.len() - 1;
-        if !is_copy || !singles || self.output.strides[last] != 1 {
+        if !is_copy(step) || !singles || self.output.strides[last] != 1 {
             return None;
         }
         if input.strides[last] == 1 {
@@ -326,10 +360,10 @@ impl PointwiseKernel {
         let elements = self.dims.iter().product();
         let most = if direct.rows() == 0 { per_unit(elements, pool.width()) } else { DIRECT_ROW };
         self.chunks(pool, most, direct.rows(), inputs, output, |addresses, chunk, slots: &mut [f32]| {
-            let (offset, _, stride) = self.place(&self.output.strides, chunk.row);
+            let (offset, stride) = self.place(&self.output.strides, chunk.row);
             let to = addresses.output.cast::<f32>().wrapping_add(offset + chunk.start * stride);
             let address = |input: usize| {
-                let (offset, _, stride) = self.place(self.inputs[input].strides(), chunk.row);
+                let (offset, stride) = self.place(self.inputs[input].strides(), chunk.row);
                 addresses.inputs[input].cast::<f32>().wrapping_add(offset + chunk.start * stride)
             };
             // SAFETY: the part of the row lies within `dims`, for which the caller answers; what lies side by side has one
@@ -384,12 +418,10 @@ impl PointwiseKernel {
         });
     }
 
-    /// Offset of a row in a view, and the strides of runs and elements within it.
-    fn place(&self, strides: &[usize], row: usize) -> (usize, usize, usize) {
+    /// Offset of a row in a view, and the stride of its last dimension.
+    fn place(&self, strides: &[usize], row: usize) -> (usize, usize) {
         let (outer, within) = strides.split_at(strides.len() - self.row_dims);
-        let offset = offset(&self.dims[..outer.len()], outer, row);
-        let inner = within[self.row_dims - 1];
-        (offset, if self.row_dims == 2 { within[0] } else { inner * self.dims[outer.len()] }, inner)
+        (offset(&self.dims[..outer.len()], outer, row), within[self.row_dims - 1])
     }
 
     /// Reads elements of an input.
@@ -397,11 +429,17 @@ impl PointwiseKernel {
     /// # Safety
     /// As [`PointwiseKernel::run`]; the part of the row lies within `dims`.
     unsafe fn load<T: Value>(&self, isa: Isa, addresses: &Addresses<'_>, input: usize, chunk: Chunk, values: &mut [T]) {
-        let (offset, outer, inner) = self.place(self.inputs[input].strides(), chunk.row);
+        let strides = self.inputs[input].strides();
+        let (offset, inner) = self.place(strides, chunk.row);
         match &self.inputs[input] {
             InputView::Memory(view) => {
-                let last = *self.dims.last().expect("there is at least one dimension");
-                let row = Row { base: addresses.inputs[input], offset, outer, inner, last };
+                let first = self.dims.len() - self.row_dims;
+                let row = Row {
+                    base: addresses.inputs[input],
+                    offset,
+                    dims: &self.dims[first..],
+                    strides: &strides[first..],
+                };
                 // SAFETY: these elements of the row are within the view, which the caller says is readable and aligned.
                 unsafe { row.load(view.storage, isa, chunk.start, values) };
             }
@@ -421,7 +459,7 @@ impl PointwiseKernel {
             // SAFETY: the caller's promise.
             unsafe { self.load(isa, addresses, input, chunk, values) };
         });
-        let (offset, _, stride) = self.place(&self.output.strides, chunk.row);
+        let (offset, stride) = self.place(&self.output.strides, chunk.row);
         let first = offset + chunk.start * stride;
         // SAFETY: a row of the output has one stride throughout, and these elements of it are within the view, which the
         // caller says is writable and aligned.
@@ -433,6 +471,10 @@ impl std::fmt::Display for PointwiseKernel {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.program.fmt(f)
     }
+}
+
+fn is_copy(step: &ProgramStep) -> bool {
+    step.function.mode() == PointwiseMode::Identity && step.round.is_none()
 }
 
 /// Offset of an element of dimensions of these extents by its number, the last dimension first.
@@ -459,8 +501,56 @@ struct Shared(*mut u8);
 // SAFETY: inputs are only read, and each element of the output is written by the one unit that computes it.
 unsafe impl Sync for Shared {}
 
-/// Row of an operand: as many runs of `last` elements as the row has.
-struct Row {
+/// True if the elements of dimensions of these extents have one stride.
+fn is_even(extents: &[usize], strides: &[usize]) -> bool {
+    (1..extents.len()).all(|axis| strides[axis - 1] == strides[axis] * extents[axis])
+}
+
+/// Row of an operand.
+struct Row<'a> {
+    base: *const u8,
+    /// Offset of the first element.
+    offset: usize,
+    /// Extents and strides of the dimensions that form the row.
+    dims: &'a [usize],
+    strides: &'a [usize],
+}
+
+impl Row<'_> {
+    /// Reads elements of the row from its element `start` on.
+    ///
+    /// # Safety
+    /// As [`Storage::load`], for each of them.
+    unsafe fn load<T: Value>(&self, storage: Storage, isa: Isa, start: usize, values: &mut [T]) {
+        let Row { base, offset, dims, strides } = *self;
+        let inner = strides[strides.len() - 1];
+        if is_even(dims, strides) {
+            // SAFETY: one stride leads to each element, and the caller answers for them.
+            return unsafe { T::load(storage, isa, base, offset + start * inner, inner, values) };
+        }
+        // An uneven row has two dimensions at least.
+        let (outer, last_two) = dims.split_at(dims.len() - 2);
+        let plane = last_two[0] * last_two[1];
+        let mut done = 0;
+        while done < values.len() {
+            let (number, at) = ((start + done) / plane, (start + done) % plane);
+            let count = (plane - at).min(values.len() - done);
+            let runs = Runs {
+                base,
+                offset: offset + self::offset(outer, strides, number),
+                outer: strides[strides.len() - 2],
+                inner,
+                last: last_two[1],
+            };
+            // SAFETY: these elements of the plane are among those that the caller answers for.
+            unsafe { runs.load(storage, isa, at, &mut values[done..done + count]) };
+            done += count;
+        }
+    }
+}
+
+/// Last two dimensions of an operand's row: runs of `last` elements.
+struct Runs {
     base: *const u8,
     /// Offset of the first element.
     offset: usize,
@@ -471,28 +561,29 @@ struct Row {
     last: usize,
 }
 
-impl Row {
-    /// Reads elements of the row from its element `start` on.
+impl Runs {
+    /// Reads elements from the element `start` on.
     ///
     /// # Safety
     /// As [`Storage::load`], for each of them.
     unsafe fn load<T: Value>(&self, storage: Storage, isa: Isa, start: usize, values: &mut [T]) {
-        let Row { base, offset, outer, inner, last } = *self;
-        if outer == inner * last {
-            // SAFETY: one stride leads to each element, and the caller answers for them.
-            return unsafe { T::load(storage, isa, base, offset + start * inner, inner, values) };
-        }
+        let Runs { base, offset, outer, inner, last } = *self;
         let first = start / last;
         if inner == 0 {
             // Each run repeats one element: these are loaded, and then spread from the last to the first.
             let runs = (start + values.len() - 1) / last - first + 1;
             // SAFETY: the first element of each run is one of those that the caller answers for.
             unsafe { T::load(storage, isa, base, offset + first * outer, outer, &mut values[..runs]) };
-            let skipped = start - first * last;
-            for run in (0..runs).rev() {
-                let (value, end) = (values[run], ((run + 1) * last - skipped).min(values.len()));
-                values[(run * last).saturating_sub(skipped)..end].fill(value);
+            let rest = ((first + 1) * last - start).min(values.len());
+            if rest == last {
+                return T::spread(isa, values, (0, 0), last);
             }
+            // The first run has begun before.
+            let value = values[0];
+            if rest < values.len() {
+                T::spread(isa, values, (1, rest), last);
+            }
+            values[..rest].fill(value);
             return;
         }
         let mut done = 0;
@@ -599,6 +690,78 @@ mod tests {
                 }
                 let kept = out.iter().zip(&written).filter(|(_, w)| !**w).all(|(v, _)| v.is_nan());
                 assert!(kept, "{what}: something was written between the elements");
+            }
+        }
+    }
+
+    #[test]
+    fn enlarged_images_are_rows_of_their_own_and_operands() {
+        use Storage::{BF16, F16, F32, I8, I32};
+        // (images, rows, columns), and what each row and column becomes.
+        let cases = [
+            ([3, 5, 7], [2, 2], 4),
+            ([2, 9, 33], [2, 2], 4),
+            ([2, 3, 130], [8, 8], 4),
+            ([1, 6, 40], [4, 4], 4),
+            ([4, 2, 17], [3, 5], 4),
+            ([2, 3, 300], [1, 2], 2),
+            ([2, 4, 21], [2, 1], 2),
+        ];
+        for (isa, (extents, [tall, wide], row_dims)) in Isa::of_vectors().flat_map(|isa| cases.map(|case| (isa, case)))
+        {
+            let [images, rows, columns] = extents;
+            let dims = [images, rows, tall, columns, wide];
+            let image = [rows * columns, columns, 0, 1, 0];
+            for (storage, mode) in [F32, F16, BF16, I32, I8]
+                .into_iter()
+                .map(|storage| (storage, PointwiseMode::Identity))
+                .chain([F32, F16].map(|storage| (storage, PointwiseMode::Add)))
+            {
+                // Each image in its part of a larger tensor.
+                let count = dims[1..].iter().product::<usize>();
+                let mut output = packed(storage, &dims);
+                output.strides[0] = count + 10;
+                let views = [View { storage, strides: image.to_vec() }, packed(storage, &dims)];
+                let operands = mode.operands();
+                let compute_type = if storage.is_whole() { ComputeType::I64 } else { ComputeType::F32 };
+                let program = Program::single(compute_type, Function::new(mode, &Parameters::default()).unwrap());
+                let inputs = views.map(InputView::Memory);
+                let kernel = PointwiseKernel::new(&program, &dims, &inputs[..operands], &output);
+                if images > 1 {
+                    assert_eq!(kernel.row_dims, row_dims, "{storage:?} {mode} of {dims:?}");
+                }
+                let bytes = storage.bits() / 8;
+                let write = |values: &[f32]| {
+                    let mut memory = vec![0u64; (values.len() * bytes).div_ceil(8)];
+                    // SAFETY: the vector has room for the values, aligned for any type.
+                    unsafe { storage.store(isa, values, memory.as_mut_ptr().cast(), 0, 1) };
+                    memory
+                };
+                let x: Vec<f32> = (0..images * rows * columns).map(|i| (i % 101) as f32 - 50.0).collect();
+                let y: Vec<f32> = (0..images * count).map(|i| (i % 67) as f32).collect();
+                let memory = [write(&x), write(&y)];
+                let addresses = [memory[0].as_ptr().cast(), memory[1].as_ptr().cast()];
+                for threads in [1, 3] {
+                    let mut out = write(&vec![-77.0; images * (count + 10)]);
+                    let mut got = vec![0f32; images * (count + 10)];
+                    // SAFETY: the vectors have as many elements as the views.
+                    unsafe {
+                        kernel.run(isa, &Pool::new(threads), &addresses[..operands], out.as_mut_ptr().cast());
+                        storage.load(isa, out.as_ptr().cast(), 0, 1, &mut got);
+                    }
+                    for (i, got) in got.into_iter().enumerate() {
+                        let (of, at) = (i / (count + 10), i % (count + 10));
+                        let (row, column) = (at / (columns * wide), at % (columns * wide));
+                        let mut want = -77.0;
+                        if at < count {
+                            want = x[(of * rows + row / tall) * columns + column / wide];
+                            if operands == 2 {
+                                want += y[of * count + at];
+                            }
+                        }
+                        assert_eq!(got, want, "{isa}: {storage:?} {mode} of {dims:?}, {threads} threads, at {i}");
+                    }
+                }
             }
         }
     }

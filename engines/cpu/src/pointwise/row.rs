@@ -4,6 +4,7 @@ use half::{bf16, f16};
 use hipdnn_schemas::DataType;
 
 use super::Function;
+use super::spread::{spread, spread_single};
 use hipdnn_cpu_kernels::activation::Operand;
 use hipdnn_cpu_simd::convert;
 use hipdnn_cpu_simd::isa::{Isa, Kernel, Simd};
@@ -314,6 +315,15 @@ pub trait Value: Copy + Default + 'static {
         isa.run(Repeat { numbers, row });
     }
 
+    /// Spreads values of a row, as [`spread`] does.
+    ///
+    /// # Panics
+    /// As [`spread`].
+    fn spread(isa: Isa, row: &mut [Self], places: (usize, usize), times: usize) {
+        let _ = isa;
+        spread(row, places, times);
+    }
+
     /// Value of an index.
     fn of(place: usize) -> Self;
 
@@ -391,6 +401,10 @@ impl Value for f32 {
             return true;
         }
         false
+    }
+
+    fn spread(isa: Isa, row: &mut [f32], places: (usize, usize), times: usize) {
+        spread_single(isa, row, places, times);
     }
 
     fn of(place: usize) -> f32 {
