@@ -351,6 +351,15 @@ impl Function {
         self.view(id, dims, &strides, 0)
     }
 
+    /// Makes an operation's result a view of another value, of these extents and strides from the same place on, which is the
+    /// operation's result from now on.
+    pub fn result_behind(&mut self, id: ValueId, dims: &[i64], strides: &[i64]) -> ValueId {
+        let value = self.value(id).clone();
+        let wide = self.add(Value { dims: dims.into(), strides: strides.into(), ..value });
+        self.values[id.index()].def = Def::View(wide);
+        wide
+    }
+
     /// A packed copy in a buffer of its own.
     pub fn copy(&mut self, id: ValueId, node: usize) -> ValueId {
         let value = self.value(id);

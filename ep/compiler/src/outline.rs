@@ -109,9 +109,8 @@ impl Uses {
 /// Regions of a function's live operations, in an order of execution.
 pub fn outline(function: &Function, uses: &Uses) -> Vec<Region> {
     let mut levels = vec![0usize; function.ops.len()];
-    for (index, op) in function.ops.iter().enumerate() {
-        let operands = op.operation.inputs();
-        levels[index] = operands.iter().map(|uid| available(function, &levels, ValueId::of(*uid))).max().unwrap_or(0);
+    for index in 0..function.ops.len() {
+        levels[index] = level(function, &levels, index);
     }
     // Operations of a level that are connected by a value: the smallest operation names the component.
     let mut component: Vec<usize> = (0..function.ops.len()).collect();
@@ -141,6 +140,12 @@ fn root(component: &mut [usize], mut op: usize) -> usize {
         op = component[op];
     }
     op
+}
+
+/// The level of an operation, where those of all operations before it are known.
+pub(crate) fn level(function: &Function, levels: &[usize], op: usize) -> usize {
+    let operands = function.ops[op].operation.inputs();
+    operands.iter().map(|uid| available(function, levels, ValueId::of(*uid))).max().unwrap_or(0)
 }
 
 /// The first level whose operations can read a value.

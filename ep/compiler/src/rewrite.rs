@@ -1,10 +1,12 @@
 //! Rewrites of a function's operations into forms that engines have one operation or one epilogue for.
 
+mod repeated;
+
 use hipdnn_schemas::{DataType, Operation, Pointwise, PointwiseMode, TensorValue};
 
 use crate::ir::{Def, Function, ValueId};
 
-/// Applies every rewrite. Values keep their types, extents and places.
+/// Applies every rewrite. Values keep their types, extents and places, but for copies that nothing reads any more.
 pub fn canonicalize(function: &mut Function) {
     let readers = readers(function);
     for index in 0..function.ops.len() {
@@ -12,6 +14,7 @@ pub fn canonicalize(function: &mut Function) {
             hard_swish.rewrite(function);
         }
     }
+    repeated::apply(function, &readers);
 }
 
 /// Number of reads of each value, by views, parts and outputs too.
@@ -108,6 +111,16 @@ fn number(function: &Function, id: ValueId) -> Option<f32> {
     }
 }
 
+/// The mode of each operation of a function of nothing but pointwise ones.
+#[cfg(test)]
+fn modes(function: &Function) -> Vec<PointwiseMode> {
+    let mode = |op: &crate::ir::Op| match &op.operation {
+        Operation::Pointwise(pointwise) => pointwise.mode,
+        other => panic!("no pointwise operation: {other:?}"),
+    };
+    function.ops.iter().map(mode).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -137,14 +150,6 @@ mod tests {
         let (one, other) = if gate_first { (gate, x) } else { (x, gate) };
         let product = push(f, |y| Pointwise::binary(PointwiseMode::Mul, one.uid(), other.uid(), y.uid()));
         (with_number(f, PointwiseMode::Div, product, 6.0), shifted)
-    }
-
-    fn modes(f: &Function) -> Vec<PointwiseMode> {
-        let mode = |op: &Op| match &op.operation {
-            Operation::Pointwise(pointwise) => pointwise.mode,
-            other => panic!("no pointwise operation: {other:?}"),
-        };
-        f.ops.iter().map(mode).collect()
     }
 
     #[test]
