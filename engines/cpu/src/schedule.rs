@@ -12,10 +12,11 @@ use hipdnn_engine_core::memory::workspace::{ALIGNMENT, Block, Planner};
 use hipdnn_schemas::{Graph, Tensor, TensorUid, TensorValue, Uids};
 use smallvec::SmallVec;
 
-use super::fuse::fold::{Factors, Fold, Values};
+use super::fuse::fold::Fold;
 use super::fuse::{Fused, NodeList, Remark};
 use super::geometry::{broadcast, element, layout, lift, shape};
 use super::layout::is_channels_last;
+use super::nodes::factors::{Factors, Values};
 use super::nodes::{LibraryKernel, LibraryOp, MAX_INPUTS, MAX_OUTPUTS};
 use super::pointwise::{InputView, PointwiseKernel, Storage, View};
 use super::settings::{Settings, Token};

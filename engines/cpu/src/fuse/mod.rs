@@ -8,6 +8,7 @@ mod attention;
 mod chain;
 mod epilogue;
 pub mod fold;
+mod gradient;
 mod rows;
 #[cfg(test)]
 mod tests;
@@ -133,6 +134,7 @@ pub fn fuse(graph: &Graph, works: Vec<Work>, settings: &Settings) -> Fused {
         let readers = activations(graph, &mut works, &mut nodes, &mut remarks, true);
         for index in 0..works.len() {
             epilogue::apply(graph, &mut works, &mut nodes, &readers, &mut remarks, (index, settings.layout));
+            gradient::apply(graph, &mut works, &mut nodes, &readers, &mut remarks, index);
         }
         rows::apply(graph, &mut works, &mut nodes, &mut remarks);
         let readers = activations(graph, &mut works, &mut nodes, &mut remarks, false);

@@ -2,8 +2,8 @@
 //! by one.
 
 use hipdnn_schemas::{
-    BatchnormInference, BatchnormInferenceVarianceExt, Convolution, ConvolutionFwd, DataType, Extents, Graph, Matmul,
-    Operation, PointwiseMode as Mode, Reduction, ReductionMode, TensorDef, TensorUid, TensorValue,
+    BatchnormInference, BatchnormInferenceVarianceExt, Convolution, ConvolutionBwd, ConvolutionFwd, DataType, Extents,
+    Graph, Matmul, Operation, PointwiseMode as Mode, Reduction, ReductionMode, TensorDef, TensorUid, TensorValue,
 };
 use hipdnn_sdk_bindings::hipdnn::plugin::DeviceBuffer;
 
@@ -25,8 +25,8 @@ enum Within {
     Of(f64),
 }
 
-struct Case {
-    what: &'static str,
+struct Case<'a> {
+    what: &'a str,
     tensors: Vec<TensorDef>,
     nodes: Vec<Operation>,
     /// Rules that fire, in order.
@@ -34,7 +34,7 @@ struct Case {
     /// Number of steps that are left.
     steps: usize,
     /// Part of the reason that is given for what is not fused.
-    reason: &'static str,
+    reason: &'a str,
     within: Within,
 }
 
@@ -60,7 +60,7 @@ fn run(graph: &Graph, settings: &Settings, steps: usize, what: &str) -> Vec<(Ten
     results
 }
 
-fn check(case: Case) {
+fn check(case: Case<'_>) {
     let what = case.what;
     let graph = build(&case.tensors, case.nodes);
     let fused = fuse(&graph, lower(&graph).unwrap(), &settings(2));
@@ -707,6 +707,168 @@ fn a_normalization_becomes_a_scale_and_a_shift() {
     });
 }
 
+/// A gradient of tensors 0 (dy) and 1 (w) to 2, of windows of that size which share no place.
+fn enlarge(window: &[i64]) -> Operation {
+    let convolution = Convolution { stride: window.to_vec(), ..Convolution::new(window.len()) };
+    let (dy, w, dx) = (TensorUid(0), TensorUid(1), TensorUid(2));
+    Operation::ConvolutionBwd(ConvolutionBwd { dy, w, dx, convolution })
+}
+
+#[test]
+fn a_gradient_that_enlarges_an_image_takes_what_follows() {
+    use Rule::{Epilogue, Normalization};
+    // Extents of dy, channels of dx, and the window.
+    let shapes: [(&[i64], i64, &[i64]); 7] = [
+        (&[2, 7, 5, 9], 6, &[2, 2]),
+        (&[1, 33, 18, 19], 1, &[2, 2]),
+        (&[1, 4, 3, 700], 5, &[2, 2]),
+        (&[1, 5, 4, 23], 7, &[3, 3]),
+        (&[1, 3, 2, 131], 3, &[1, 8]),
+        (&[2, 4, 17], 6, &[4]),
+        (&[1, 5, 2, 3, 11], 3, &[2, 1, 3]),
+    ];
+    for (dy, channels, window) in shapes {
+        let filter: Vec<i64> = [dy[1], channels].iter().chain(window).copied().collect();
+        let image: Vec<i64> =
+            [dy[0], channels].into_iter().chain(dy[2..].iter().zip(window).map(|(n, s)| n * s)).collect();
+        let per_channel: Vec<i64> = (0..image.len()).map(|axis| if axis == 1 { channels } else { 1 }).collect();
+        let start = |input: DataType, between: TensorDef| {
+            let mut tensors = vec![tensor(0, input, dy), tensor(1, input, &filter), between];
+            tensors.extend((10..14).map(|uid| tensor(uid, Float, &per_channel)));
+            tensors
+        };
+        let y = |uid| tensor(uid, Float, &image);
+        let u = |uid| y(uid).intermediate();
+        let bias = |uid| tensor(uid, Float, &per_channel);
+        let cases: Vec<(&str, DataType, Rest, Vec<Rule>, usize, &str, Within)> = vec![
+            (
+                "bias, activation",
+                Float,
+                (
+                    vec![bias(3), u(4), y(5)],
+                    vec![enlarge(window), binary(Mode::Add, 2, 3, 4), unary(Mode::SigmoidFwd, 4, 5)],
+                ),
+                vec![Epilogue, Epilogue],
+                1,
+                "",
+                Within::Bits,
+            ),
+            (
+                "bias, activation and residuals of 16 bits",
+                Half,
+                (
+                    vec![
+                        tensor(3, Half, &per_channel),
+                        u(4),
+                        u(5),
+                        tensor(6, Half, &image),
+                        u(7),
+                        tensor(8, Half, &image),
+                    ],
+                    vec![
+                        enlarge(window),
+                        binary(Mode::Sub, 3, 2, 4),
+                        unary(Mode::ReluFwd, 4, 5),
+                        binary(Mode::Add, 6, 5, 7),
+                        binary(Mode::Mul, 7, 7, 8),
+                    ],
+                ),
+                vec![Epilogue; 4],
+                1,
+                "",
+                Within::Bits,
+            ),
+            (
+                "residual, a function without rows, and one that reads twice",
+                Float,
+                (
+                    vec![y(3), u(4), u(5), y(6)],
+                    vec![
+                        enlarge(window),
+                        binary(Mode::Max, 2, 3, 4),
+                        unary(Mode::Sin, 4, 5),
+                        binary(Mode::Sub, 5, 3, 6),
+                    ],
+                ),
+                vec![Epilogue; 3],
+                1,
+                "",
+                Within::Bits,
+            ),
+            (
+                "normalization between",
+                Float,
+                (
+                    vec![bias(3), u(4), u(5), y(6)],
+                    vec![enlarge(window), binary(Mode::Add, 2, 3, 4), normalize(4, 5), unary(Mode::ReluFwd, 5, 6)],
+                ),
+                vec![Epilogue, Normalization, Epilogue],
+                1,
+                "",
+                // As of convolutions' normalizations.
+                Within::Of(64.0),
+            ),
+            (
+                "two readers",
+                Float,
+                (
+                    vec![bias(3), u(4), y(5), y(6)],
+                    vec![enlarge(window), binary(Mode::Add, 2, 3, 4), unary(Mode::Exp, 4, 5), unary(Mode::Abs, 4, 6)],
+                ),
+                vec![Epilogue],
+                3,
+                "has not one reader",
+                Within::Bits,
+            ),
+            (
+                "the result between is wanted",
+                Float,
+                (
+                    vec![bias(3), y(4), y(5)],
+                    vec![enlarge(window), binary(Mode::Add, 2, 3, 4), unary(Mode::ReluFwd, 4, 5)],
+                ),
+                vec![Epilogue],
+                2,
+                "not virtual",
+                Within::Bits,
+            ),
+        ];
+        for (what, input, (tensors, nodes), rules, steps, reason, within) in cases {
+            let used: Vec<TensorUid> = nodes.iter().flat_map(|node| [node.inputs(), node.outputs()].concat()).collect();
+            let mut all = start(input, u(2));
+            all.extend(tensors);
+            all.retain(|tensor| used.contains(&tensor.uid));
+            check(Case {
+                what: &format!("{what}, {window:?} of {dy:?}"),
+                tensors: all,
+                nodes,
+                rules,
+                steps,
+                reason,
+                within,
+            });
+        }
+    }
+    // Operands that the gradient reads, results that are rounded between, and windows that share places.
+    let square = [1, 4, 6, 6];
+    for (what, last, convolution, reason) in [
+        ("an operand that is dy", binary(Mode::Add, 2, 0, 3), Convolution::new(2), ""),
+        ("windows that overlap", unary(Mode::ReluFwd, 2, 3), Convolution::new(2), ""),
+    ] {
+        let (pre_padding, post_padding) = (vec![1; 2], vec![1; 2]);
+        let convolution = Convolution { pre_padding, post_padding, ..convolution };
+        let (dy, w, dx) = (TensorUid(0), TensorUid(1), TensorUid(2));
+        let nodes = vec![Operation::ConvolutionBwd(ConvolutionBwd { dy, w, dx, convolution }), last];
+        let tensors = vec![
+            tensor(0, Float, &square),
+            tensor(1, Float, &[4, 4, 3, 3]),
+            tensor(2, Float, &square).intermediate(),
+            tensor(3, Float, &square),
+        ];
+        check(Case { what, tensors, nodes, rules: vec![], steps: 2, reason, within: Within::Bits });
+    }
+}
+
 /// A convolution and nine biases, one after the other.
 fn many_summands() -> Rest {
     let tensors = (0..9).map(|i| tensor(20 + i, Float, CHANNELS));
@@ -1047,7 +1209,7 @@ struct Attention {
 }
 
 impl Attention {
-    fn case(&self, rules: Vec<Rule>, steps: usize, reason: &'static str) -> Case {
+    fn case(&self, rules: Vec<Rule>, steps: usize, reason: &'static str) -> Case<'static> {
         let Attention { lead, sizes: [queries, keys, depth, value_depth], .. } = *self;
         let of = |rows: i64, columns: i64| [lead, &[rows, columns]].concat();
         let lay = |tensor: TensorDef| {

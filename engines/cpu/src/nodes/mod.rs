@@ -8,6 +8,8 @@ pub mod batchnorm;
 pub mod block_scale;
 pub mod compiled;
 pub mod convolution;
+pub mod epilogue;
+pub mod factors;
 pub mod layernorm;
 pub(crate) mod lines;
 pub mod matmul;
@@ -26,6 +28,8 @@ use std::sync::Arc;
 use hipdnn_schemas::TensorUid;
 
 use crate::pointwise::Storage;
+use epilogue::Epilogue;
+use hipdnn_cpu_convolution::Layout;
 use hipdnn_cpu_threads::Pool;
 
 /// Maximum number of a node's inputs.
@@ -113,6 +117,18 @@ pub trait Recipe: Send + Sync + fmt::Debug {
     /// Makes the kernel where the input [`Recipe::constant`] has constant contents.
     fn kernel_of_constant(&self, threads: usize) -> Box<dyn LibraryKernel> {
         self.kernel(threads)
+    }
+
+    /// True if its kernels can compute an epilogue: see [`Recipe::with_epilogue`].
+    fn takes_epilogue(&self) -> bool {
+        false
+    }
+
+    /// Variant whose kernels compute element-wise functions on the node's one output before they write it, to a tensor of that
+    /// layout; the epilogue's inputs come behind the node's own. `None` if they don't do that.
+    fn with_epilogue(&self, epilogue: Epilogue, output: Layout) -> Option<Arc<dyn Recipe>> {
+        let _ = (epilogue, output);
+        None
     }
 }
 

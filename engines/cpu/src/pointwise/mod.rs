@@ -13,7 +13,7 @@ use std::ops::RangeInclusive;
 pub use hipdnn_engine_core::ops::pointwise::Parameters;
 
 use crate::nodes::lines::Lines;
-use direct::{Direct, Lie};
+pub(crate) use direct::{Direct, Lie};
 pub use function::Function;
 use hipdnn_cpu_kernels::transpose::Transposition;
 use hipdnn_cpu_simd::isa::Isa;

@@ -9,7 +9,11 @@
 use hipdnn_engine_core::{Declined, NodeLabel};
 use hipdnn_schemas::Graph;
 
+use std::sync::Arc;
+
+use super::outputs::storage;
 use super::{Forward, disjoint};
+use crate::nodes::epilogue::{Epilogue, OnLines};
 use crate::nodes::view::Walk;
 use crate::nodes::{LibraryKernel, Recipe};
 use hipdnn_cpu_convolution::{Args, ConvolutionPlan, Element, Layout, Problem, Shape, Weights};
@@ -29,6 +33,7 @@ pub(super) struct Gradient {
     forward: Forward,
     /// Classes of each dimension that have taps which read a place of dy.
     classes: [Vec<Class>; 3],
+    epilogue: Option<Arc<OnLines>>,
 }
 
 /// A residue class of places along a dimension.
@@ -101,16 +106,29 @@ impl Gradient {
             let what = "rows and columns of all places modulo the stride";
             return Err(Declined::Size { node: NodeLabel::of(graph, index), what, came: rows, most: ROWS });
         }
-        Ok(Gradient { forward, classes })
+        Ok(Gradient { forward, classes, epilogue: None })
     }
 }
 
 impl Recipe for Gradient {
     fn kernel(&self, threads: usize) -> Box<dyn LibraryKernel> {
         match disjoint::Kernel::applies(&self.forward) {
-            true => Box::new(disjoint::Kernel::new(&self.forward, threads)),
+            true => Box::new(disjoint::Kernel::new(&self.forward, self.epilogue.clone(), threads)),
             false => Box::new(Kernel::new(&self.forward, &self.classes, threads)),
         }
+    }
+
+    fn takes_epilogue(&self) -> bool {
+        self.epilogue.is_none() && disjoint::Kernel::applies(&self.forward)
+    }
+
+    fn with_epilogue(&self, epilogue: Epilogue, output: Layout) -> Option<Arc<dyn Recipe>> {
+        let forward = Forward { x: output, ..self.forward.clone() };
+        if self.epilogue.is_some() || !disjoint::Kernel::applies(&forward) {
+            return None;
+        }
+        let epilogue = OnLines::new(epilogue, storage(output.element)).map(Arc::new);
+        epilogue.is_some().then(|| Arc::new(Gradient { forward, classes: self.classes.clone(), epilogue }) as _)
     }
 }
 

@@ -2,9 +2,12 @@
 //! filter and dy over the output channels. The product's rows are the places in a window, with a channel of dx each, its columns
 //! the places of dy; a row's values are every s-th place of dx.
 
+use std::sync::Arc;
+
 use super::Forward;
 use super::outputs::{Outputs, for_rows, spread, storage};
 use crate::nodes::LibraryKernel;
+use crate::nodes::epilogue::{Bound, LINE, OnLines};
 use crate::nodes::view::Walk;
 use hipdnn_cpu_convolution::Element;
 use hipdnn_cpu_kernels::product::{Factor, Product, Results, Sink};
@@ -24,9 +27,9 @@ pub(super) struct Kernel {
     forward: Forward,
     isa: Isa,
     product: Product,
-    /// Rows of places of dy, and where their windows begin in dx.
+    /// Rows of places of dy.
     from: Walk,
-    to: Walk,
+    epilogue: Option<Arc<OnLines>>,
 }
 
 impl Kernel {
@@ -45,16 +48,17 @@ impl Kernel {
             && (0..3).all(|i| is_apart(i) && is_dense(i))
     }
 
-    pub(super) fn new(forward: &Forward, threads: usize) -> Kernel {
-        let Forward { shape, x, y, .. } = forward;
+    pub(super) fn new(forward: &Forward, epilogue: Option<Arc<OnLines>>, threads: usize) -> Kernel {
+        let Forward { shape, y, .. } = forward;
+        let spare = epilogue.as_ref().map_or(0, |epilogue| epilogue.spare());
         let isa = Isa::best();
         let sizes = [shape.in_channels * shape.taps(), shape.pixels(), shape.out_channels];
         let [oz, oh, _] = shape.output;
         Kernel {
-            product: Product::new(isa, threads, shape.batch, sizes, Results::Rows { spare: 0 }),
+            product: Product::new(isa, threads, shape.batch, sizes, Results::Rows { spare }),
             isa,
             from: Walk::apart([(oz, y.strides[2]), (oh, y.strides[3])]),
-            to: Walk::apart([(oz, shape.stride[0] * x.strides[2]), (oh, shape.stride[1] * x.strides[3])]),
+            epilogue,
             forward: forward.clone(),
         }
     }
@@ -81,7 +85,8 @@ impl Kernel {
 
 impl LibraryKernel for Kernel {
     fn scratch_bytes(&self) -> usize {
-        self.filter_bytes() + self.product.scratch_bytes()
+        let of_epilogue = self.epilogue.as_ref().map_or(0, |epilogue| epilogue.scratch_bytes());
+        self.filter_bytes() + of_epilogue + self.product.scratch_bytes()
     }
 
     unsafe fn run(&self, pool: &Pool, inputs: &[*const u8], outputs: &[*mut u8], scratch: *mut u8) {
@@ -90,10 +95,16 @@ impl LibraryKernel for Kernel {
         // SAFETY: a row is one thread's.
         pool.run(self.rows(), &|row| unsafe { of_rows.fill(row) });
         let b = ByChannels(Outputs { forward: &self.forward, isa: self.isa, rows: &self.from, dy: inputs[0] });
-        let sink = Input { kernel: self, dx: outputs[0] };
-        let scratch = scratch.wrapping_add(self.filter_bytes());
+        let mut scratch = scratch.wrapping_add(self.filter_bytes());
+        let epilogue = self.epilogue.as_ref().map(|epilogue| {
+            let factors = scratch;
+            scratch = scratch.wrapping_add(epilogue.scratch_bytes());
+            // SAFETY: the caller answers for the inputs; the filter and the factors have whole cache lines of the scratch memory.
+            unsafe { epilogue.bind(inputs, factors) }
+        });
+        let sink = Input { kernel: self, dx: outputs[0], epilogue };
         // SAFETY: the caller answers for the tensors and the scratch memory, the rest of which is the product's: it begins on a cache
-        // line, as the filter has whole ones.
+        // line, as the filter and the factors have whole ones.
         unsafe { self.product.run(pool, &filter, &b, &sink, scratch) };
     }
 }
@@ -166,19 +177,20 @@ impl Factor for ByChannels<'_> {
     }
 }
 
-/// Destination of the product: dx.
+/// Destination of the product: dx, or the epilogue's result in its place.
 struct Input<'a> {
     kernel: &'a Kernel,
     dx: *mut u8,
+    epilogue: Option<Bound<'a>>,
 }
 
 // SAFETY: each place is written by the thread that the product gives it to.
 unsafe impl Sync for Input<'_> {}
 
 impl Sink for Input<'_> {
-    unsafe fn put(&self, image: usize, row: usize, column: usize, values: &mut [f32], _: &mut [f32]) {
+    unsafe fn put(&self, image: usize, row: usize, column: usize, values: &mut [f32], spare: &mut [f32]) {
         // SAFETY: the caller's promise.
-        unsafe { self.put_row(image, row, column, values) };
+        unsafe { self.put_row(image, row, column, values, spare) };
     }
 
     unsafe fn put_block(
@@ -187,71 +199,133 @@ impl Sink for Input<'_> {
         (row, rows): (usize, usize),
         columns: (usize, usize),
         (values, pitch): (*mut f32, usize),
-        _: &mut [f32],
+        spare: &mut [f32],
     ) {
-        let Kernel { forward, isa, .. } = self.kernel;
-        let step = forward.shape.stride[2];
-        let mut line = [0f32; STEP * PLACES];
+        let step = self.kernel.forward.shape.stride[2];
         let end = row + rows;
         let mut at = row;
         while at < end {
             let of_row = values.wrapping_add((at - row) * pitch);
-            // Rows of whole windows: their columns follow each other in dx.
-            if at % step == 0 && at + step <= end {
-                self.for_lines(image, at, columns, |offset, first, len| {
-                    let windows = |first: usize, columns: usize, to: *mut f32| {
-                        let from = of_row.wrapping_add(first).cast_const();
-                        Transposition { from, across: pitch, to, out: step, rows: step, columns }
-                    };
-                    if forward.x.element == Element::F32 {
-                        let to = self.dx.cast::<f32>().wrapping_add(offset);
-                        // SAFETY: the block has so many columns of `step` rows; the places are of dx, and this thread's.
-                        unsafe { windows(first, len, to).run(*isa) };
-                        return;
-                    }
-                    for place in (0..len).step_by(PLACES) {
-                        let count = PLACES.min(len - place);
-                        // SAFETY: the block has so many columns, and the line room for them; the places are of dx, and this thread's.
-                        unsafe {
-                            windows(first + place, count, line.as_mut_ptr()).run(*isa);
-                            let line = &line[..step * count];
-                            storage(forward.x.element).store(*isa, line, self.dx, offset + step * place, 1);
-                        }
-                    }
-                });
-                at += step;
-            } else {
-                // SAFETY: the caller's promise, for one row of the block.
-                unsafe { self.put_row(image, at, columns.0, std::slice::from_raw_parts(of_row, columns.1)) };
-                at += 1;
+            // SAFETY: the caller's promise, for rows of the block.
+            unsafe {
+                // Rows of whole windows: their columns follow each other in dx.
+                if at % step == 0 && at + step <= end {
+                    self.put_windows(image, at, columns, (of_row, pitch), spare);
+                    at += step;
+                } else {
+                    self.put_row(image, at, columns.0, std::slice::from_raw_parts(of_row, columns.1), spare);
+                    at += 1;
+                }
             }
         }
     }
 }
 
 impl Input<'_> {
+    /// Stores the values of the rows of a window's line, from a column on: those of a column are side by side in dx.
+    ///
+    /// # Safety
+    /// As [`Sink::put_block`], for as many rows as the line has places.
+    unsafe fn put_windows(
+        &self,
+        image: usize,
+        row: usize,
+        columns: (usize, usize),
+        (values, pitch): (*mut f32, usize),
+        spare: &mut [f32],
+    ) {
+        let Kernel { forward, isa, .. } = self.kernel;
+        let (step, element) = (forward.shape.stride[2], forward.x.element);
+        let windows = |first: usize, columns: usize, to: *mut f32| {
+            let from = values.wrapping_add(first).cast_const();
+            Transposition { from, across: pitch, to, out: step, rows: step, columns }
+        };
+        let mut on_stack = [0f32; STEP * PLACES];
+        self.for_lines(image, row, columns, |place, first, len| {
+            let offset = forward.x.offset(place);
+            if let Some(epilogue) = &self.epilogue {
+                let (line, rows) = spare.split_at_mut(LINE);
+                let most = LINE / step;
+                for at in (0..len).step_by(most) {
+                    let count = most.min(len - at);
+                    let [n, c, d, h, w] = place;
+                    let place = ([n, c, d, h, w + step * at], 1);
+                    let to = self.dx.wrapping_add((offset + step * at) * element.bytes());
+                    // SAFETY: the block has so many columns, and the line room for them; the places are of dx, and this thread's, and
+                    // written as `f32` only where they are; what the epilogue leaves in a row has as many values.
+                    unsafe {
+                        windows(first + at, count, line.as_mut_ptr()).run(*isa);
+                        let sums = (line.as_ptr(), step * count);
+                        if let Some(results) = epilogue.run(*isa, sums, place, rows, to.cast()) {
+                            storage(element).store(*isa, results, self.dx, offset + step * at, 1);
+                        }
+                    }
+                }
+                return;
+            }
+            if element == Element::F32 {
+                let to = self.dx.cast::<f32>().wrapping_add(offset);
+                // SAFETY: the block has so many columns of `step` rows; the places are of dx, and this thread's.
+                unsafe { windows(first, len, to).run(*isa) };
+                return;
+            }
+            for at in (0..len).step_by(PLACES) {
+                let count = PLACES.min(len - at);
+                // SAFETY: the block has so many columns, and the line room for them; the places are of dx, and this thread's.
+                unsafe {
+                    windows(first + at, count, on_stack.as_mut_ptr()).run(*isa);
+                    let line = &on_stack[..step * count];
+                    storage(element).store(*isa, line, self.dx, offset + step * at, 1);
+                }
+            }
+        });
+    }
+
     /// Stores values of a row from a column on, each `stride` places of dx after the one before it.
     ///
     /// # Safety
     /// The places are in the result, and no other thread stores them.
-    unsafe fn put_row(&self, image: usize, row: usize, column: usize, values: &[f32]) {
+    unsafe fn put_row(&self, image: usize, row: usize, column: usize, values: &[f32], spare: &mut [f32]) {
         let Kernel { forward, isa, .. } = self.kernel;
-        let step = forward.shape.stride[2];
-        self.for_lines(image, row, (column, values.len()), |offset, at, len| {
-            // SAFETY: the places are of dx, whose columns lie side by side, and this thread's.
-            unsafe { storage(forward.x.element).store(*isa, &values[at..at + len], self.dx, offset, step) };
+        let (step, storage) = (forward.shape.stride[2], storage(forward.x.element));
+        self.for_lines(image, row, (column, values.len()), |place, first, len| {
+            let offset = forward.x.offset(place);
+            let values = &values[first..first + len];
+            let Some(epilogue) = &self.epilogue else {
+                // SAFETY: the places are of dx, whose columns lie side by side, and this thread's.
+                return unsafe { storage.store(*isa, values, self.dx, offset, step) };
+            };
+            for (number, values) in values.chunks(LINE).enumerate() {
+                let [n, c, d, h, w] = place;
+                let ahead = step * LINE * number;
+                let place = ([n, c, d, h, w + ahead], step);
+                let sums = (values.as_ptr(), values.len());
+                // SAFETY: as above; places that are apart are not written by the epilogue.
+                unsafe {
+                    let results = epilogue.run(*isa, sums, place, &mut spare[LINE..], std::ptr::null_mut());
+                    let results = results.expect("an epilogue of places apart leaves its results in a row");
+                    storage.store(*isa, results, self.dx, offset + ahead, step);
+                }
+            }
         });
     }
 
-    /// Calls `f(offset, at, len)` for the lines of dx that columns (first, count) of a row of the product go to: `len` of them,
-    /// from the `at`-th on, from that element on.
-    fn for_lines(&self, image: usize, row: usize, columns: (usize, usize), mut f: impl FnMut(usize, usize, usize)) {
-        let Kernel { forward, to, .. } = self.kernel;
+    /// Calls `f(place, at, len)` for the lines of dx that columns (first, count) of a row of the product go to: `len` of them, from
+    /// the `at`-th on, from that place on.
+    fn for_lines(
+        &self,
+        image: usize,
+        row: usize,
+        columns: (usize, usize),
+        mut f: impl FnMut([usize; 5], usize, usize),
+    ) {
+        let shape = &self.kernel.forward.shape;
         let (channel, [z, p, q]) = self.kernel.place(row);
-        let base = forward.x.offset([image, channel, z, p, q]);
-        let step = forward.shape.stride[2];
-        for_rows(columns, forward.shape.output[2], |line, first, at, len| {
-            f(base + to.offset(line) + first * step, at, len);
+        let [_, height, width] = shape.output;
+        for_rows(columns, width, |line, first, at, len| {
+            let window = [line / height, line % height, first];
+            let [d, h, w] = [0, 1, 2].map(|i| window[i] * shape.stride[i]);
+            f([image, channel, d + z, h + p, w + q], at, len);
         });
     }
 }
