@@ -2,7 +2,7 @@
 
 use super::MAX_INPUTS;
 use super::factors::Factors;
-use crate::pointwise::{Direct, Lie, Program, Storage};
+use crate::pointwise::{Chain, Direct, Lie, Program, Storage};
 use hipdnn_cpu_simd::isa::Isa;
 use hipdnn_cpu_simd::scratch::lines;
 
@@ -52,6 +52,8 @@ impl Operand {
 #[derive(Debug)]
 pub(super) struct OnLines {
     epilogue: Epilogue,
+    /// The program in registers for results side by side, if it is a chain and they are stored as `f32`.
+    chain: Option<Chain>,
     /// The program for results side by side, and for such that are apart in the output.
     beside: Direct,
     apart: Direct,
@@ -70,7 +72,8 @@ impl OnLines {
         };
         let beside = Direct::new(&epilogue.program, &lies(1), to == Storage::F32)?;
         let apart = Direct::new(&epilogue.program, &lies(2), false)?;
-        Some(OnLines { epilogue, beside, apart })
+        let chain = (to == Storage::F32).then(|| Chain::new(&epilogue.program, &lies(1))).flatten();
+        Some(OnLines { epilogue, chain, beside, apart })
     }
 
     /// Number of values that a thread has room for to work with: [`LINE`] results, and the program's rows.
@@ -127,16 +130,16 @@ pub(super) struct Bound<'a> {
 unsafe impl Sync for Bound<'_> {}
 
 impl Bound<'_> {
-    /// Computes the functions of up to [`LINE`] sums at an output's place and those after it, `step` apart along the last
+    /// Computes the functions of up to [`LINE`] sums, which may be overwritten, at an output's place and those after it, `step` apart along the last
     /// dimension: writes them at `to`, or leaves them in the row that is returned. `rows`: room for the program's rows.
     ///
     /// # Safety
-    /// There are `len` sums, and the output has their places. Where `step` is 1 as many values can be written at `to`, which may be
+    /// There are `len` sums, which nobody else uses, and the output has their places. Where `step` is 1 as many values can be written at `to`, which may be
     /// those of an operand; nothing of it is written else.
     pub(super) unsafe fn run<'r>(
         &self,
         isa: Isa,
-        (sums, len): (*const f32, usize),
+        (sums, len): (*mut f32, usize),
         (at, step): ([usize; 5], usize),
         rows: &'r mut [f32],
         to: *mut f32,
@@ -154,12 +157,18 @@ impl Bound<'_> {
             unsafe { storage.load(isa, base, offset, stride, values) };
         };
         let address = |input: usize| match input {
-            0 => sums,
+            0 => sums.cast_const(),
             input => {
                 let (_, base, offset, _) = place(input);
                 base.cast::<f32>().wrapping_add(offset)
             }
         };
+        if let (Some(chain), 1) = (&self.kernel.chain, step) {
+            // SAFETY: the caller's promise, for the sums, for operands that lie side by side or are one for the line, and for the
+            // output.
+            unsafe { chain.run(isa, (sums, len), address, to) };
+            return None;
+        }
         let direct = if step == 1 { &self.kernel.beside } else { &self.kernel.apart };
         // SAFETY: the caller's promise, for the sums, for operands that lie side by side or are one for the line, and for the output.
         unsafe { direct.run(isa, (rows, LINE, len), load, address, to) }

@@ -2,6 +2,7 @@
 //! to the output's type, a few hundred elements at a time, so that everything between load and store stays in the first
 //! cache.
 
+mod chain;
 mod direct;
 mod function;
 mod program;
@@ -13,6 +14,7 @@ use std::ops::RangeInclusive;
 pub use hipdnn_engine_core::ops::pointwise::Parameters;
 
 use crate::nodes::lines::Lines;
+pub(crate) use chain::Chain;
 pub(crate) use direct::{Direct, Lie};
 pub use function::Function;
 use hipdnn_cpu_kernels::transpose::Transposition;

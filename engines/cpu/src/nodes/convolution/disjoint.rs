@@ -213,7 +213,7 @@ impl Sink for Input<'_> {
                     self.put_windows(image, at, columns, (of_row, pitch), spare);
                     at += step;
                 } else {
-                    self.put_row(image, at, columns.0, std::slice::from_raw_parts(of_row, columns.1), spare);
+                    self.put_row(image, at, columns.0, std::slice::from_raw_parts_mut(of_row, columns.1), spare);
                     at += 1;
                 }
             }
@@ -255,7 +255,7 @@ impl Input<'_> {
                     // written as `f32` only where they are; what the epilogue leaves in a row has as many values.
                     unsafe {
                         windows(first + at, count, line.as_mut_ptr()).run(*isa);
-                        let sums = (line.as_ptr(), step * count);
+                        let sums = (line.as_mut_ptr(), step * count);
                         if let Some(results) = epilogue.run(*isa, sums, place, rows, to.cast()) {
                             storage(element).store(*isa, results, self.dx, offset + step * at, 1);
                         }
@@ -285,21 +285,21 @@ impl Input<'_> {
     ///
     /// # Safety
     /// The places are in the result, and no other thread stores them.
-    unsafe fn put_row(&self, image: usize, row: usize, column: usize, values: &[f32], spare: &mut [f32]) {
+    unsafe fn put_row(&self, image: usize, row: usize, column: usize, values: &mut [f32], spare: &mut [f32]) {
         let Kernel { forward, isa, .. } = self.kernel;
         let (step, storage) = (forward.shape.stride[2], storage(forward.x.element));
         self.for_lines(image, row, (column, values.len()), |place, first, len| {
             let offset = forward.x.offset(place);
-            let values = &values[first..first + len];
+            let values = &mut values[first..first + len];
             let Some(epilogue) = &self.epilogue else {
                 // SAFETY: the places are of dx, whose columns lie side by side, and this thread's.
                 return unsafe { storage.store(*isa, values, self.dx, offset, step) };
             };
-            for (number, values) in values.chunks(LINE).enumerate() {
+            for (number, values) in values.chunks_mut(LINE).enumerate() {
                 let [n, c, d, h, w] = place;
                 let ahead = step * LINE * number;
                 let place = ([n, c, d, h, w + ahead], step);
-                let sums = (values.as_ptr(), values.len());
+                let sums = (values.as_mut_ptr(), values.len());
                 // SAFETY: as above; places that are apart are not written by the epilogue.
                 unsafe {
                     let results = epilogue.run(*isa, sums, place, &mut spare[LINE..], std::ptr::null_mut());
