@@ -15,6 +15,9 @@ use crate::nodes::{LibraryOp, MAX_INPUTS};
 use crate::pointwise::{Arg, ComputeType, Function, Parameters, Program, ProgramStep, Storage};
 use crate::work::{Input, Work};
 
+/// Reason for which a node stays apart: memory is not what its pass waits for.
+const SLOW: &str = "its function takes longer than a pass through memory: one of its own is faster";
+
 /// Fuses consumers into the node at `index`, if its kernels compute epilogues.
 pub(super) fn apply(
     graph: &Graph,
@@ -30,6 +33,7 @@ pub(super) fn apply(
     }
     let mut fused = Fused::new(node);
     let mut taken: NodeList = smallvec![index];
+    let before = remarks.len();
     loop {
         let longer = fused.longer(graph, works, readers).and_then(|(next, reader, rule)| {
             let recipe = node.recipe.with_epilogue(next.epilogue.clone(), layout(graph.tensor(next.output)));
@@ -45,6 +49,16 @@ pub(super) fn apply(
                 remarks.push(Remark { rule, nodes: nodes_of(nodes, &taken), refused: None });
             }
             Err(reason) => {
+                // What is cheap costs nothing in the pass of its own that the next node is.
+                if reason == SLOW && fused.epilogue.factors.is_empty() {
+                    remarks.truncate(before);
+                    remarks.push(Remark {
+                        rule: Rule::Epilogue,
+                        nodes: nodes_of(nodes, &[index]),
+                        refused: Some(reason),
+                    });
+                    return;
+                }
                 let of = nodes_of(nodes, &taken);
                 remarks.push(Remark { rule: Rule::Epilogue, nodes: of, refused: Some(reason) });
                 break;
@@ -55,6 +69,12 @@ pub(super) fn apply(
     taken.iter().for_each(|node| works[*node] = None);
     works[at] = Some(Work::Node(fused.op));
     nodes[at] = nodes_of(nodes, &taken);
+}
+
+/// True if a function is computed in less time than its operand is read and its result written in memory.
+fn is_fast(function: &Function) -> bool {
+    use PointwiseMode::{Abs, Add, Div, Identity, Max, Min, Mul, Neg, ReluFwd, Sub};
+    matches!(function.mode(), Abs | Add | Div | Identity | Max | Min | Mul | Neg | ReluFwd | Sub)
 }
 
 /// A node with the epilogue that it has so far.
@@ -100,6 +120,9 @@ impl Fused {
                 next.output = pointwise.output;
                 let (base, last) = (self.epilogue.program.steps.len(), self.last());
                 for step in &pointwise.program.steps {
+                    if !is_fast(&step.function) {
+                        return Err(SLOW);
+                    }
                     let mut args = step.args.clone();
                     for arg in &mut args {
                         *arg = match *arg {

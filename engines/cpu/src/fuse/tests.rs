@@ -746,7 +746,7 @@ fn a_gradient_that_enlarges_an_image_takes_what_follows() {
                 Float,
                 (
                     vec![bias(3), u(4), y(5)],
-                    vec![enlarge(window), binary(Mode::Add, 2, 3, 4), unary(Mode::SigmoidFwd, 4, 5)],
+                    vec![enlarge(window), binary(Mode::Add, 2, 3, 4), unary(Mode::ReluFwd, 4, 5)],
                 ),
                 vec![Epilogue, Epilogue],
                 1,
@@ -779,14 +779,14 @@ fn a_gradient_that_enlarges_an_image_takes_what_follows() {
                 Within::Bits,
             ),
             (
-                "residual, a function without rows, and one that reads twice",
+                "residual that is read more than once, by functions without rows",
                 Float,
                 (
                     vec![y(3), u(4), u(5), y(6)],
                     vec![
                         enlarge(window),
                         binary(Mode::Max, 2, 3, 4),
-                        unary(Mode::Sin, 4, 5),
+                        binary(Mode::Min, 3, 4, 5),
                         binary(Mode::Sub, 5, 3, 6),
                     ],
                 ),
@@ -807,6 +807,27 @@ fn a_gradient_that_enlarges_an_image_takes_what_follows() {
                 "",
                 // As of convolutions' normalizations.
                 Within::Of(64.0),
+            ),
+            (
+                "normalization, then a function that takes long",
+                Float,
+                (vec![u(4), y(5)], vec![enlarge(window), normalize(2, 4), unary(Mode::SigmoidFwd, 4, 5)]),
+                vec![Normalization],
+                2,
+                "longer than a pass",
+                Within::Of(64.0),
+            ),
+            (
+                "bias, then a function that takes long",
+                Float,
+                (
+                    vec![bias(3), u(4), y(5)],
+                    vec![enlarge(window), binary(Mode::Add, 2, 3, 4), unary(Mode::SigmoidFwd, 4, 5)],
+                ),
+                vec![Rule::Chain],
+                2,
+                "longer than a pass",
+                Within::Bits,
             ),
             (
                 "two readers",

@@ -52,7 +52,9 @@ impl Operand {
 #[derive(Debug)]
 pub(super) struct OnLines {
     epilogue: Epilogue,
-    /// The program in registers for results side by side, if it is a chain and they are stored as `f32`.
+    /// True if each operand has one value for all places of a channel: sums may be finished where they are, in any order of places.
+    by_channel: bool,
+    /// The program in registers for results side by side, if it is a chain.
     chain: Option<Chain>,
     /// The program for results side by side, and for such that are apart in the output.
     beside: Direct,
@@ -70,10 +72,12 @@ impl OnLines {
             };
             std::iter::once(Lie::Beside).chain(epilogue.operands.iter().map(lie)).collect()
         };
-        let beside = Direct::new(&epilogue.program, &lies(1), to == Storage::F32)?;
+        let by_channel = epilogue.operands.iter().all(|operand| operand.place().1[2..] == [0; 3]);
+        let single = by_channel || to == Storage::F32;
+        let beside = Direct::new(&epilogue.program, &lies(1), single)?;
         let apart = Direct::new(&epilogue.program, &lies(2), false)?;
-        let chain = (to == Storage::F32).then(|| Chain::new(&epilogue.program, &lies(1))).flatten();
-        Some(OnLines { epilogue, chain, beside, apart })
+        let chain = single.then(|| Chain::new(&epilogue.program, &lies(1))).flatten();
+        Some(OnLines { epilogue, by_channel, chain, beside, apart })
     }
 
     /// Number of values that a thread has room for to work with: [`LINE`] results, and the program's rows.
@@ -130,16 +134,35 @@ pub(super) struct Bound<'a> {
 unsafe impl Sync for Bound<'_> {}
 
 impl Bound<'_> {
-    /// Computes the functions of up to [`LINE`] sums, which may be overwritten, at an output's place and those after it, `step` apart along the last
+    /// True if sums are finished by [`Bound::finish`].
+    pub(super) fn is_by_channel(&self) -> bool {
+        self.kernel.by_channel
+    }
+
+    /// Computes the functions of sums of a channel in their place. `rows`: room for the program's rows.
+    pub(super) fn finish(&self, isa: Isa, sums: &mut [f32], image: usize, channel: usize, rows: &mut [f32]) {
+        assert!(self.kernel.by_channel, "expected one value for all places of a channel");
+        for sums in sums.chunks_mut(LINE) {
+            let at = sums.as_mut_ptr();
+            // SAFETY: the operands have a value for the channel, which is the same for all sums; they are written where they are.
+            let results =
+                unsafe { self.run(isa, (at.cast_const(), sums.len()), ([image, channel, 0, 0, 0], 1), rows, at) };
+            if let Some(results) = results {
+                sums.copy_from_slice(results);
+            }
+        }
+    }
+
+    /// Computes the functions of up to [`LINE`] sums at an output's place and those after it, `step` apart along the last
     /// dimension: writes them at `to`, or leaves them in the row that is returned. `rows`: room for the program's rows.
     ///
     /// # Safety
-    /// There are `len` sums, which nobody else uses, and the output has their places. Where `step` is 1 as many values can be written at `to`, which may be
+    /// There are `len` sums, and the output has their places. Where `step` is 1 as many values can be written at `to`, which may be
     /// those of an operand; nothing of it is written else.
     pub(super) unsafe fn run<'r>(
         &self,
         isa: Isa,
-        (sums, len): (*mut f32, usize),
+        (sums, len): (*const f32, usize),
         (at, step): ([usize; 5], usize),
         rows: &'r mut [f32],
         to: *mut f32,
@@ -157,7 +180,7 @@ impl Bound<'_> {
             unsafe { storage.load(isa, base, offset, stride, values) };
         };
         let address = |input: usize| match input {
-            0 => sums.cast_const(),
+            0 => sums,
             input => {
                 let (_, base, offset, _) = place(input);
                 base.cast::<f32>().wrapping_add(offset)

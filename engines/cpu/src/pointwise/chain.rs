@@ -4,7 +4,7 @@
 use hipdnn_cpu_kernels::activation::{Activation, Arithmetic, Operand};
 use hipdnn_cpu_simd::isa::{Isa, Kernel, Simd, first};
 
-use super::{Arg, Function, Lie, Program};
+use super::{Arg, Lie, Program};
 
 /// Maximum number of links: what they are is on the stack during a run.
 const MAX_LINKS: usize = 16;
@@ -28,8 +28,6 @@ enum Link {
 #[derive(Clone, Debug)]
 pub(crate) struct Chain {
     links: Vec<Link>,
-    /// Function of the links' results.
-    last: Option<Function>,
     /// For each input whether it is the same for a row.
     same: Vec<bool>,
 }
@@ -37,8 +35,7 @@ pub(crate) struct Chain {
 impl Chain {
     /// The chain that a program is, for inputs that lie so; `None` if it is none, or has a single step.
     pub(crate) fn new(program: &Program, lies: &[Lie]) -> Option<Chain> {
-        let mut chain =
-            Chain { links: Vec::new(), last: None, same: lies.iter().map(|lie| *lie == Lie::Same).collect() };
+        let mut chain = Chain { links: Vec::new(), same: lies.iter().map(|lie| *lie == Lie::Same).collect() };
         let other = |arg: Arg| match arg {
             Arg::Input(input) if input > 0 && lies[input] != Lie::Apart => Some(input),
             _ => None,
@@ -55,10 +52,6 @@ impl Chain {
                 (_, Some(Activation::Relu { lower_clip, upper_clip, slope: 0.0 }), [a]) if *a == value => {
                     Link::Clamp(lower_clip, upper_clip)
                 }
-                (_, Some(_), [a]) if *a == value && at + 1 == program.steps.len() => {
-                    chain.last = Some(function);
-                    break;
-                }
                 _ => return None,
             };
             chain.links.push(link);
@@ -66,16 +59,16 @@ impl Chain {
         (program.steps.len() > 1 && !chain.links.is_empty() && chain.links.len() <= MAX_LINKS).then_some(chain)
     }
 
-    /// Computes `len` results at `to` from as many values, which may be overwritten; `address(input)` is where an input lies. The bits
-    /// are those of the functions one by one.
+    /// Computes `len` results at `to` from as many values; `address(input)` is where an input lies. The bits are those of the
+    /// functions one by one.
     ///
     /// # Safety
-    /// `len` values can be read and written at `from`, and read at the address of each input that is side by side, one at that of each
-    /// other one; `len` can be written at `to`, which may be one of these rows and overlaps them in no other way.
+    /// `len` values can be read at `from` and at the address of each input that is side by side, one at that of each other one;
+    /// `len` can be written at `to`, which may be one of these rows and overlaps them in no other way.
     pub(crate) unsafe fn run(
         &self,
         isa: Isa,
-        (from, len): (*mut f32, usize),
+        (from, len): (*const f32, usize),
         address: impl Fn(usize) -> *const f32,
         to: *mut f32,
     ) {
@@ -92,12 +85,7 @@ impl Chain {
                 Link::Clamp(low, high) => Step::Clamp(low, high),
             };
         }
-        let steps = &steps[..self.links.len()];
-        // Results are not read where they have just been written: memory that is not in a cache yet would be waited for.
-        let Some(function) = &self.last else { return isa.run(Run { steps, from, to, len }) };
-        isa.run(Run { steps, from, to: from, len });
-        // SAFETY: the links' results are at `from`.
-        unsafe { function.apply_row(isa, to, [Operand::Row(from), Operand::Row(from)], len) };
+        isa.run(Run { steps: &steps[..self.links.len()], from, to, len });
     }
 }
 
@@ -245,13 +233,13 @@ fn compute<S: Simd, const N: usize>(s: S, arithmetic: Arithmetic, mut a: [S::V; 
 
 #[cfg(test)]
 mod tests {
-    use super::super::{ComputeType, Parameters, ProgramStep, SLOTS};
+    use super::super::{ComputeType, Function, Parameters, ProgramStep, SLOTS};
     use super::*;
     use hipdnn_schemas::PointwiseMode;
 
     #[test]
     fn random_chains_give_the_bits_of_rows() {
-        use PointwiseMode::{Add, Div, Mul, ReluFwd, SigmoidFwd, Sub};
+        use PointwiseMode::{Add, Div, Mul, ReluFwd, Sub};
         let mut random = fastrand::Rng::with_seed(7);
         let (mut made, isas) = (0, Vec::from_iter(Isa::of_vectors()));
         for case in 0..2000 {
@@ -259,7 +247,7 @@ mod tests {
             let count = random.usize(2..=6);
             let mut program = Program { compute_type: ComputeType::F32, steps: smallvec::smallvec![] };
             for at in 0..count {
-                let mode = *random.choice(&[Add, Sub, Mul, Div, ReluFwd, SigmoidFwd]).unwrap();
+                let mode = *random.choice(&[Add, Sub, Mul, Div, ReluFwd]).unwrap();
                 let clip = Parameters { relu_upper_clip: 2.5, ..Parameters::default() };
                 let function = Function::new(mode, &clip).unwrap();
                 let mut args: smallvec::SmallVec<[Arg; 3]> =
@@ -289,7 +277,7 @@ mod tests {
             let at = shared.map_or(to.as_mut_ptr(), |input| addresses[input]);
             // SAFETY: inputs and output have this number of values.
             let got = unsafe {
-                chain.run(isa, (addresses[0], len), |input| addresses[input].cast_const(), at);
+                chain.run(isa, (addresses[0].cast_const(), len), |input| addresses[input].cast_const(), at);
                 std::slice::from_raw_parts(at, len)
             };
             let bits =

@@ -189,6 +189,7 @@ unsafe impl Sync for Input<'_> {}
 
 impl Sink for Input<'_> {
     unsafe fn put(&self, image: usize, row: usize, column: usize, values: &mut [f32], spare: &mut [f32]) {
+        self.finish(image, row, values, spare);
         // SAFETY: the caller's promise.
         unsafe { self.put_row(image, row, column, values, spare) };
     }
@@ -206,22 +207,41 @@ impl Sink for Input<'_> {
         let mut at = row;
         while at < end {
             let of_row = values.wrapping_add((at - row) * pitch);
+            // Rows of whole windows: their columns follow each other in dx.
+            let is_whole = at % step == 0 && at + step <= end;
             // SAFETY: the caller's promise, for rows of the block.
             unsafe {
-                // Rows of whole windows: their columns follow each other in dx.
-                if at % step == 0 && at + step <= end {
+                if is_whole {
+                    for i in 0..step {
+                        let sums = std::slice::from_raw_parts_mut(of_row.wrapping_add(i * pitch), columns.1);
+                        self.finish(image, at + i, sums, spare);
+                    }
                     self.put_windows(image, at, columns, (of_row, pitch), spare);
-                    at += step;
                 } else {
-                    self.put_row(image, at, columns.0, std::slice::from_raw_parts_mut(of_row, columns.1), spare);
-                    at += 1;
+                    let sums = std::slice::from_raw_parts_mut(of_row, columns.1);
+                    self.finish(image, at, sums, spare);
+                    self.put_row(image, at, columns.0, sums, spare);
                 }
             }
+            at += if is_whole { step } else { 1 };
         }
     }
 }
 
 impl Input<'_> {
+    /// Computes an epilogue whose operands' values are those of channels on a row of the product.
+    fn finish(&self, image: usize, row: usize, sums: &mut [f32], spare: &mut [f32]) {
+        if let Some(epilogue) = self.epilogue.as_ref().filter(|epilogue| epilogue.is_by_channel()) {
+            let (channel, _) = self.kernel.place(row);
+            epilogue.finish(self.kernel.isa, sums, image, channel, &mut spare[LINE..]);
+        }
+    }
+
+    /// The epilogue, if its operands have values of their own for each place.
+    fn on_places(&self) -> Option<&Bound<'_>> {
+        self.epilogue.as_ref().filter(|epilogue| !epilogue.is_by_channel())
+    }
+
     /// Stores the values of the rows of a window's line, from a column on: those of a column are side by side in dx.
     ///
     /// # Safety
@@ -243,7 +263,7 @@ impl Input<'_> {
         let mut on_stack = [0f32; STEP * PLACES];
         self.for_lines(image, row, columns, |place, first, len| {
             let offset = forward.x.offset(place);
-            if let Some(epilogue) = &self.epilogue {
+            if let Some(epilogue) = self.on_places() {
                 let (line, rows) = spare.split_at_mut(LINE);
                 let most = LINE / step;
                 for at in (0..len).step_by(most) {
@@ -255,7 +275,7 @@ impl Input<'_> {
                     // written as `f32` only where they are; what the epilogue leaves in a row has as many values.
                     unsafe {
                         windows(first + at, count, line.as_mut_ptr()).run(*isa);
-                        let sums = (line.as_mut_ptr(), step * count);
+                        let sums = (line.as_ptr(), step * count);
                         if let Some(results) = epilogue.run(*isa, sums, place, rows, to.cast()) {
                             storage(element).store(*isa, results, self.dx, offset + step * at, 1);
                         }
@@ -285,21 +305,21 @@ impl Input<'_> {
     ///
     /// # Safety
     /// The places are in the result, and no other thread stores them.
-    unsafe fn put_row(&self, image: usize, row: usize, column: usize, values: &mut [f32], spare: &mut [f32]) {
+    unsafe fn put_row(&self, image: usize, row: usize, column: usize, values: &[f32], spare: &mut [f32]) {
         let Kernel { forward, isa, .. } = self.kernel;
         let (step, storage) = (forward.shape.stride[2], storage(forward.x.element));
         self.for_lines(image, row, (column, values.len()), |place, first, len| {
             let offset = forward.x.offset(place);
-            let values = &mut values[first..first + len];
-            let Some(epilogue) = &self.epilogue else {
+            let values = &values[first..first + len];
+            let Some(epilogue) = self.on_places() else {
                 // SAFETY: the places are of dx, whose columns lie side by side, and this thread's.
                 return unsafe { storage.store(*isa, values, self.dx, offset, step) };
             };
-            for (number, values) in values.chunks_mut(LINE).enumerate() {
+            for (number, values) in values.chunks(LINE).enumerate() {
                 let [n, c, d, h, w] = place;
                 let ahead = step * LINE * number;
                 let place = ([n, c, d, h, w + ahead], step);
-                let sums = (values.as_mut_ptr(), values.len());
+                let sums = (values.as_ptr(), values.len());
                 // SAFETY: as above; places that are apart are not written by the epilogue.
                 unsafe {
                     let results = epilogue.run(*isa, sums, place, &mut spare[LINE..], std::ptr::null_mut());
