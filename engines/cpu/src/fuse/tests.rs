@@ -714,6 +714,9 @@ fn enlarge(window: &[i64]) -> Operation {
     Operation::ConvolutionBwd(ConvolutionBwd { dy, w, dx, convolution })
 }
 
+/// Case: name, type of dy and the filter, further tensors and nodes, rules, steps, reason.
+type Enlarged<'a> = (&'a str, DataType, Rest, Vec<Rule>, usize, &'a str, Within);
+
 #[test]
 fn a_gradient_that_enlarges_an_image_takes_what_follows() {
     use Rule::{Epilogue, Normalization};
@@ -740,7 +743,7 @@ fn a_gradient_that_enlarges_an_image_takes_what_follows() {
         let y = |uid| tensor(uid, Float, &image);
         let u = |uid| y(uid).intermediate();
         let bias = |uid| tensor(uid, Float, &per_channel);
-        let cases: Vec<(&str, DataType, Rest, Vec<Rule>, usize, &str, Within)> = vec![
+        let cases: Vec<Enlarged<'_>> = vec![
             (
                 "bias, activation",
                 Float,
