@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use hipdnn_cpu_kernels::few_rows::{self, FewRows};
+use hipdnn_cpu_kernels::lines::Lines;
 use hipdnn_cpu_kernels::transpose::Transposition;
 use hipdnn_cpu_simd::isa::{Isa, Kernel as IsaKernel, Simd, first as first_lanes};
 use hipdnn_cpu_simd::scratch::lines;
@@ -15,7 +16,6 @@ use hipdnn_engine_core::ops::NUMBERS;
 use hipdnn_engine_kernel::fuse::may_share;
 use hipdnn_schemas::{DataType, Graph, Matmul, PointwiseMode, Tensor, TensorUid, Uids};
 
-use super::lines::Lines;
 use super::view::Walk;
 use super::{LibraryKernel, LibraryOp, Panels, Preparation, Recipe};
 use crate::geometry::broadcast;

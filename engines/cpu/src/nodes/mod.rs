@@ -11,7 +11,6 @@ pub mod convolution;
 pub mod epilogue;
 pub mod factors;
 pub mod layernorm;
-pub(crate) mod lines;
 pub mod matmul;
 pub mod normalization;
 pub mod reduction;

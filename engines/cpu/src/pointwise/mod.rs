@@ -7,16 +7,15 @@ mod direct;
 mod function;
 mod program;
 mod row;
-mod spread;
 
 use std::ops::RangeInclusive;
 
 pub use hipdnn_engine_core::ops::pointwise::Parameters;
 
-use crate::nodes::lines::Lines;
 pub(crate) use chain::Chain;
 pub(crate) use direct::{Direct, Lie};
 pub use function::Function;
+use hipdnn_cpu_kernels::lines::Lines;
 use hipdnn_cpu_kernels::transpose::Transposition;
 use hipdnn_cpu_simd::isa::Isa;
 pub use hipdnn_cpu_simd::minifloat::Code;

@@ -4,8 +4,8 @@ use half::{bf16, f16};
 use hipdnn_schemas::DataType;
 
 use super::Function;
-use super::spread::{spread, spread_single};
 use hipdnn_cpu_kernels::activation::Operand;
+use hipdnn_cpu_kernels::spread::{spread, spread_single};
 use hipdnn_cpu_simd::convert;
 use hipdnn_cpu_simd::isa::{Isa, Kernel, Simd};
 use hipdnn_cpu_simd::minifloat::{self, Code};

@@ -7,16 +7,19 @@ const AHEAD: usize = 16;
 
 /// Copies of lines of `f32` values: `to[line·out + i] = from[line·step + i]`.
 #[derive(Clone, Copy)]
-pub(crate) struct Lines {
-    pub(crate) from: *const f32,
+pub struct Lines {
+    /// First value of the first line.
+    pub from: *const f32,
     /// Stride between lines of `from`.
-    pub(crate) step: usize,
+    pub step: usize,
     /// Number of values of a line.
-    pub(crate) count: usize,
-    pub(crate) to: *mut f32,
+    pub count: usize,
+    /// Place of that value.
+    pub to: *mut f32,
     /// Stride between lines of `to`.
-    pub(crate) out: usize,
-    pub(crate) lines: usize,
+    pub out: usize,
+    /// Number of lines.
+    pub lines: usize,
 }
 
 impl Lines {
@@ -24,7 +27,7 @@ impl Lines {
     ///
     /// # Safety
     /// All values can be read, and their places in `to` be written.
-    pub(crate) unsafe fn run(self, isa: Isa) {
+    pub unsafe fn run(self, isa: Isa) {
         isa.run(Promised(self));
     }
 }

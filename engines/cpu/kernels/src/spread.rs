@@ -7,7 +7,7 @@ use hipdnn_cpu_simd::isa::{Isa, Kernel, Simd, first};
 ///
 /// # Panics
 /// If `from` is larger than `to`, `to` is larger than the row's length, or `times` is 0.
-pub(super) fn spread<T: Copy>(row: &mut [T], (from, to): (usize, usize), times: usize) {
+pub fn spread<T: Copy>(row: &mut [T], (from, to): (usize, usize), times: usize) {
     assert!(from <= to && to <= row.len(), "expected values at or before {to} of {}, got {from}", row.len());
     let len = row.len() - to;
     // From the last to the first, as a value's first place is never before that of the value itself.
@@ -18,7 +18,10 @@ pub(super) fn spread<T: Copy>(row: &mut [T], (from, to): (usize, usize), times: 
 }
 
 /// Variant of [`spread`] whose values are vectors where `times` is a power of two up to eight, or three.
-pub(super) fn spread_single(isa: Isa, row: &mut [f32], (from, to): (usize, usize), times: usize) {
+///
+/// # Panics
+/// As [`spread`].
+pub fn spread_single(isa: Isa, row: &mut [f32], (from, to): (usize, usize), times: usize) {
     assert!(from <= to && to <= row.len(), "expected values at or before {to} of {}, got {from}", row.len());
     match times {
         2 => isa.run(Vectors::<2> { row, from, to }),
