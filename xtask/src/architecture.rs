@@ -29,6 +29,10 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("hipdnn-cpu-kernels", &["hipdnn-cpu-simd", "hipdnn-cpu-threads"]),
     ("hipdnn-cpu-convolution", &["hipdnn-cpu-kernels", "hipdnn-cpu-simd", "hipdnn-cpu-threads"]),
     ("hipdnn-engine-core", &["hipdnn-capi", "hipdnn-schemas", "hipdnn-sdk-bindings"]),
+    (
+        "hipdnn-cpu-pointwise",
+        &["hipdnn-cpu-kernels", "hipdnn-cpu-simd", "hipdnn-cpu-threads", "hipdnn-engine-core", "hipdnn-schemas"],
+    ),
     ("hipdnn-engine-kernel", &["hipdnn-engine-core", "hipdnn-schemas"]),
     (
         "hipdnn-engine-cpu",
@@ -36,6 +40,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "hipdnn-capi",
             "hipdnn-cpu-convolution",
             "hipdnn-cpu-kernels",
+            "hipdnn-cpu-pointwise",
             "hipdnn-cpu-simd",
             "hipdnn-cpu-threads",
             "hipdnn-engine-core",
@@ -92,6 +97,7 @@ const PLUGIN: &[&str] = &[
     "hipdnn-cpu-simd",
     "hipdnn-cpu-kernels",
     "hipdnn-cpu-convolution",
+    "hipdnn-cpu-pointwise",
     "hipdnn-engine-cpu",
     "hipdnn-engine-gpu",
     "hipdnn-rs-plugin",

@@ -54,6 +54,11 @@ enum Other {
         after_help = "Options of the benchmark:\n  LIST             a CSV file as `conv --list` takes it\n  --threads N      1 unless given\n  --rounds N       7 unless given\n  --isa NAME       the fastest of this CPU unless given\n  --channels-last  images with the channels innermost\n  --channels-last-outputs  outputs alone\n  --element TYPE   f16 or bf16, float unless given\n  --run-time       weights that are prepared in each run\n  --only TEXT      convolutions whose names contain this"
     )]
     Choice(Words),
+    /// Times fused layers beside the same convolutions one after the other
+    #[command(
+        after_help = "Options of the benchmark:\n  --threads N      1 unless given\n  --rounds N       7 unless given\n  --isa NAME       the fastest of this CPU unless given\n  --only TEXT      chains whose names contain this\n  --all            bands of each number of rows, too"
+    )]
+    FusedLayers(Words),
     /// Times an execution on a GPU on the host, beside MIOpen's own calls and AMD's provider
     Dispatch(dispatch::Options),
     /// Times making a session of many nodes and programs, and whose time it is
@@ -77,6 +82,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
                 options.words.iter().map(|word| absolute(word).map_or_else(|| word.into(), OsString::from)).collect();
             return engine("hipdnn-cpu-convolution", "choice", &words);
         }
+        Some(Other::FusedLayers(options)) => return engine("hipdnn-cpu-convolution", "fused_layers", &options.words),
         Some(Other::Claims) => {
             return process::run(&mut environment()?.script("bench_claims.py"), "the measurement");
         }

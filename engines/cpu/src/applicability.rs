@@ -9,8 +9,8 @@ use smallvec::{SmallVec, smallvec};
 
 use super::geometry::check_convolution_operands;
 use super::nodes;
-use super::pointwise::{ComputeType, Function, Parameters, Program, Storage};
 use super::work::{Convolution, Elementwise, Input, Work};
+use hipdnn_cpu_pointwise::{ComputeType, Function, Parameters, Program, Storage};
 
 macro_rules! operations {
     ($($variant:ident $table:literal: $lower:path,)*) => {

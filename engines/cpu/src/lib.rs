@@ -12,7 +12,6 @@ pub mod geometry;
 pub mod layout;
 pub mod nodes;
 pub mod plan;
-pub mod pointwise;
 pub mod resources;
 mod rows;
 pub mod schedule;

@@ -18,9 +18,9 @@ use super::geometry::{broadcast, element, layout, lift, shape};
 use super::layout::is_channels_last;
 use super::nodes::factors::{Factors, Values};
 use super::nodes::{LibraryKernel, LibraryOp, MAX_INPUTS, MAX_OUTPUTS};
-use super::pointwise::{InputView, PointwiseKernel, Storage, View};
 use super::settings::{Settings, Token};
 use super::work::{Convolution, Elementwise, EpilogueOp, Input, Operand, Work};
+use hipdnn_cpu_pointwise::{InputView, PointwiseKernel, Storage, View};
 
 /// Number of buffers whose addresses an execution keeps on the stack; more of them get room in the workspace.
 pub const ADDRESSES_ON_STACK: usize = 32;

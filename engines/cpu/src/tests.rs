@@ -14,12 +14,12 @@ use hipdnn_schemas::{
 use hipdnn_sdk_bindings::hipdnn::extension::{Body, Constant, Constants, ParallelFor};
 use hipdnn_sdk_bindings::hipdnn::plugin::DeviceBuffer;
 
-use super::pointwise::Storage;
 use super::schedule::{Schedule, Step};
 use super::settings::Settings;
 use super::*;
 use DataType::{BFloat16, Boolean, Float, Half, Int32, UInt8};
 use PointwiseMode as Mode;
+use hipdnn_cpu_pointwise::Storage;
 
 /// Result with its error bound.
 #[derive(Clone, Copy, Debug)]

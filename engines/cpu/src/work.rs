@@ -7,7 +7,7 @@ use smallvec::{SmallVec, smallvec};
 use crate::fuse::fold::Fold;
 use crate::nodes::LibraryOp;
 use crate::nodes::matmul::MatmulWork;
-use crate::pointwise::{ComputeType, Function, Program};
+use hipdnn_cpu_pointwise::{ComputeType, Function, Program};
 
 /// Operation of one node, and after fusion of several.
 #[derive(Debug, Clone)]

@@ -1,6 +1,6 @@
 //! Times fused layers beside the same convolutions one after the other.
 //!
-//! `cargo bench -p hipdnn-cpu-convolution --bench fused_layers -- [--threads 1] [--rounds 7] [--isa NAME] [--only TEXT] [--all]`
+//! `cargo xtask bench fused-layers [--threads 1] [--rounds 7] [--isa NAME] [--only TEXT] [--all]`
 //!
 //! Microseconds of the fastest run: layers one by one, channels innermost and apart, each by the plan that is chosen for it; the first
 //! layers that fuse by choice, with the others behind them; with `--all`, all layers fused with bands of each number of rows.

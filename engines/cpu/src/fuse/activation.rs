@@ -19,8 +19,8 @@ use smallvec::smallvec;
 use super::epilogue::{constant, two};
 use super::{NodeList, Readers, Remark, Rule};
 use crate::geometry::element;
-use crate::pointwise::{ComputeType, Function, Parameters, Program};
 use crate::work::{Elementwise, Input, Work};
+use hipdnn_cpu_pointwise::{ComputeType, Function, Parameters, Program};
 
 /// √(2/π)
 const TANH_SCALE: f32 = 0.797_884_6;

@@ -12,8 +12,8 @@ use smallvec::{SmallVec, smallvec};
 use super::{NodeList, Readers, Remark, Rule, nodes_of};
 use crate::nodes;
 use crate::nodes::matmul::MatmulWork;
-use crate::pointwise::{Arg, ComputeType, Program, ProgramStep, Storage};
 use crate::work::{Elementwise, Input, Work};
+use hipdnn_cpu_pointwise::{Arg, ComputeType, Program, ProgramStep, Storage};
 
 /// Maximum number of nodes of a pass: planning stays linear whatever the graph.
 const MAX_NODES: usize = 32;

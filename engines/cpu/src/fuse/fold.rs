@@ -7,8 +7,8 @@
 
 use hipdnn_schemas::{DataType, Graph, Operation, TensorUid, Uids};
 
-use crate::pointwise::Storage;
 use crate::work::Work;
+use hipdnn_cpu_pointwise::Storage;
 
 /// Normalization that is computed on a convolution's sums.
 #[derive(Clone, Copy, Debug, PartialEq)]

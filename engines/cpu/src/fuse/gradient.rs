@@ -12,8 +12,8 @@ use crate::geometry::{broadcast, element, layout, lift};
 use crate::nodes::epilogue::{Epilogue, Operand};
 use crate::nodes::factors::{Factors, Values};
 use crate::nodes::{LibraryOp, MAX_INPUTS};
-use crate::pointwise::{Arg, ComputeType, Function, Parameters, Program, ProgramStep, Storage};
 use crate::work::{Input, Work};
+use hipdnn_cpu_pointwise::{Arg, ComputeType, Function, Parameters, Program, ProgramStep, Storage};
 
 /// Reason for which a node stays apart: memory is not what its pass waits for.
 const SLOW: &str = "its function takes longer than a pass through memory: one of its own is faster";

@@ -14,9 +14,9 @@ use hipdnn_engine_kernel::lower::lower_node;
 use hipdnn_schemas::{Graph, Operation, ReductionMode, TensorUid};
 
 use super::{NodeList, Remark, Rule};
-use crate::pointwise::{ComputeType, Storage};
 use crate::rows;
 use crate::work::Work;
+use hipdnn_cpu_pointwise::{ComputeType, Storage};
 
 /// Fuses what goes through the same groups. Works are those of single nodes, or of several where `nodes` says so.
 pub(super) fn apply(graph: &Graph, works: &mut [Option<Work>], nodes: &mut [NodeList], remarks: &mut Vec<Remark>) {

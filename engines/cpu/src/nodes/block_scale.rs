@@ -25,8 +25,8 @@ use hipdnn_engine_core::{Declined, NodeLabel, TensorLabel};
 use hipdnn_schemas::{BlockScaleDequantize, BlockScaleQuantize, DataType, Graph, Tensor, TensorUid};
 
 use super::{LibraryKernel, LibraryOp, Recipe};
-use crate::pointwise::Storage;
 use crate::work::Work;
+use hipdnn_cpu_pointwise::Storage;
 
 /// Types of the unquantized side: the input of a quantization, the output of a dequantization.
 pub const WIDE: &[DataType] = &[DataType::Float, DataType::Half, DataType::BFloat16];

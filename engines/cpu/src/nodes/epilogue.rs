@@ -2,7 +2,7 @@
 
 use super::MAX_INPUTS;
 use super::factors::Factors;
-use crate::pointwise::{Chain, Direct, Lie, Program, Storage};
+use hipdnn_cpu_pointwise::{Chain, Direct, Lie, Program, Storage};
 use hipdnn_cpu_simd::isa::Isa;
 use hipdnn_cpu_simd::scratch::lines;
 

@@ -4,7 +4,7 @@
 use hipdnn_schemas::Tensor;
 
 use super::view::Walk;
-use crate::pointwise::Storage;
+use hipdnn_cpu_pointwise::Storage;
 
 /// Tensor with a value for each channel, or one for all.
 #[derive(Clone, Debug)]

@@ -19,9 +19,9 @@ use hipdnn_schemas::{DataType, Graph, Matmul, PointwiseMode, Tensor, TensorUid, 
 use super::view::Walk;
 use super::{LibraryKernel, LibraryOp, Panels, Preparation, Recipe};
 use crate::geometry::broadcast;
-use crate::pointwise::{Arg, Compiled, ComputeType, InputView, SLOTS, Storage, Value, View, copy};
 use crate::work::{Elementwise, Input, Work};
 use hipdnn_cpu_kernels::product::{self, DEPTH, Factor, MAX_COLUMNS, Product, Results, Sink};
+use hipdnn_cpu_pointwise::{Arg, Compiled, ComputeType, InputView, SLOTS, Storage, Value, View, copy};
 
 /// Types of the factors, in any mix.
 pub const TYPES: &[DataType] =

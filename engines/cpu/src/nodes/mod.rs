@@ -26,9 +26,9 @@ use std::sync::Arc;
 
 use hipdnn_schemas::TensorUid;
 
-use crate::pointwise::Storage;
 use epilogue::Epilogue;
 use hipdnn_cpu_convolution::Layout;
+use hipdnn_cpu_pointwise::Storage;
 use hipdnn_cpu_threads::Pool;
 
 /// Maximum number of a node's inputs.

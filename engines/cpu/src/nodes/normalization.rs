@@ -19,12 +19,12 @@ pub(crate) mod tests;
 
 pub use hipdnn_engine_core::ops::normalization::{Affine, SLOTS, Slot, Task};
 
-use super::super::pointwise::Storage;
 use super::{LibraryKernel, Recipe};
 use hipdnn_cpu_kernels::norm_lines::{
     self as line, AROUND, Around, Averages, GivenRows, Gradient, Normalized, Parameters, Spread, Statistics, Target,
     join_moments,
 };
+use hipdnn_cpu_pointwise::Storage;
 use hipdnn_cpu_simd::isa::Isa;
 use hipdnn_cpu_threads::Pool;
 

@@ -16,8 +16,8 @@ use hipdnn_schemas::{Graph, Reduction, ReductionMode, TensorUid};
 
 use super::view::{TensorView, Walk};
 use super::{LibraryKernel, LibraryOp, Recipe};
-use crate::pointwise::Storage;
 use crate::work::Work;
+use hipdnn_cpu_pointwise::Storage;
 
 /// Maximum number of outputs that are worked on together.
 const COLUMNS: usize = 256;
@@ -631,7 +631,7 @@ fn greatest(a: f64, b: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pointwise::Code;
+    use hipdnn_cpu_pointwise::Code;
 
     fn naive(mode: ReductionMode, values: &[f64]) -> f64 {
         let n = values.len() as f64;

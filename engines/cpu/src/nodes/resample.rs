@@ -18,8 +18,8 @@ use hipdnn_schemas::{DataType, Graph, ResampleBwd, ResampleFwd, Tensor};
 
 use super::LibraryOp;
 use crate::geometry::{lift, lift_spatial};
-use crate::pointwise::Storage;
 use crate::work::Work;
+use hipdnn_cpu_pointwise::Storage;
 
 /// Number of places that are worked on together.
 const LANES: usize = 128;

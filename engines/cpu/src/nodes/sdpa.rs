@@ -28,9 +28,9 @@ use hipdnn_engine_core::{Declined, NodeLabel, TensorLabel};
 use hipdnn_schemas::{DataType, DiagonalAlignment, Graph, Sdpa, SdpaBackward, TensorUid};
 
 use super::LibraryOp;
-use crate::pointwise::Storage;
 use crate::work::Work;
 pub use backward::lower as lower_backward;
+use hipdnn_cpu_pointwise::Storage;
 
 /// Types of queries, keys, values, masks, statistics and results, in any mix.
 pub const TYPES: &[DataType] = &[DataType::Float, DataType::Half, DataType::BFloat16];

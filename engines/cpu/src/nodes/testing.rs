@@ -11,8 +11,8 @@ use hipdnn_schemas::{DataType, Extents, Graph, GraphBuilder, Operation, TensorDe
 
 use super::{LibraryKernel, LibraryOp, compiled};
 use crate::applicability::lower;
-use crate::pointwise::{Code, Storage};
 use crate::work::Work;
+use hipdnn_cpu_pointwise::{Code, Storage};
 
 /// Fill of the gaps between the elements of a result.
 const GAP: u8 = 0xA5;

@@ -3,7 +3,7 @@
 use hipdnn_cpu_simd::isa::Isa;
 use hipdnn_schemas::Tensor;
 
-use crate::pointwise::Storage;
+use hipdnn_cpu_pointwise::Storage;
 
 /// A tensor's element type, extents and strides.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use hipdnn_schemas::PointwiseMode;
 use super::nest::{Nest, Path};
 use super::values::{Turns, Value, ValuePass, Values};
 use crate::nodes::reduction::Fold;
-use crate::pointwise::{Function, Parameters, Storage};
+use hipdnn_cpu_pointwise::{Function, Parameters, Storage};
 
 /// Number of elements of a row that are worked on together: the rows of a program stay in the second cache, and starting an
 /// instruction takes little time beside it.

@@ -14,7 +14,7 @@ use super::compile::{At, Chunk, MAX_VIEWS, Move, Pass, Softmax};
 use super::nest::{Path, offset};
 use super::values::Turns;
 use crate::nodes::LibraryKernel;
-use crate::pointwise::{Placement, Value, copy};
+use hipdnn_cpu_pointwise::{Placement, Value, copy};
 
 /// Number of elements that are worth waking another thread for.
 const PER_UNIT: usize = 8 * 1024;

@@ -2,7 +2,7 @@
 //!
 //! A [`GroupKernel`] folds, computes and writes in passes over groups and their members. Its values are rows of `f32`
 //! here, of members of one group or several, or of one member of neighboring groups, whichever lie together in memory:
-//! [`nest`] chooses. Each operation is a pointwise [`Function`](crate::pointwise::Function) on rows, but for two of a
+//! [`nest`] chooses. Each operation is a pointwise [`Function`](hipdnn_cpu_pointwise::Function) on rows, but for two of a
 //! softmax: an exponential whose exponent is a difference from the greatest, which is never above zero, and a quotient by the
 //! sum of those, which is at least one, so that its inverse is a factor. Some run through a row together: the exponentials of
 //! a softmax with their sum, differences with the sum of their squares, and the last steps of a normalization. What is

@@ -114,8 +114,8 @@ pub(super) fn offset(extents: &[usize], strides: &[usize], n: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pointwise::Storage;
     use crate::rows::values::View;
+    use hipdnn_cpu_pointwise::Storage;
 
     fn values(loops: &[usize], groups: usize, views: &[&[usize]]) -> Values {
         let view = |(tensor, strides): (usize, &&[usize])| View {

@@ -12,7 +12,7 @@ use hipdnn_engine_kernel::ir::group::{GroupKernel, IndexMap, Input, Operand, Pas
 use hipdnn_schemas::{Graph, PointwiseMode, TensorUid};
 
 use crate::nodes::reduction::Fold;
-use crate::pointwise::{Function, Storage};
+use hipdnn_cpu_pointwise::{Function, Storage};
 
 /// Elements of a tensor along the loops of a kernel.
 #[derive(Clone, Debug, PartialEq)]

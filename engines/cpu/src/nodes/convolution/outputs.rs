@@ -2,9 +2,9 @@
 
 use super::Forward;
 use crate::nodes::view::Walk;
-use crate::pointwise::Storage;
 use hipdnn_cpu_convolution::Element;
 use hipdnn_cpu_kernels::product::DEPTH;
+use hipdnn_cpu_pointwise::Storage;
 use hipdnn_cpu_simd::isa::Isa;
 
 /// dy, by rows of places of the output's last extent.

@@ -7,8 +7,8 @@ use hipdnn_schemas::{DataType, Graph, TensorUid};
 
 use super::{Normalization, SLOTS, Scalar, Source, View};
 use crate::nodes::LibraryOp;
-use crate::pointwise::Storage;
 use crate::work::Work;
+use hipdnn_cpu_pointwise::Storage;
 
 /// Lowers a node's normalization to a work.
 pub fn lower(graph: &Graph, node: node::Normalization) -> Work {

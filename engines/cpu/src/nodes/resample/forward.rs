@@ -8,8 +8,8 @@ use super::{LANES, Mode, Pooling, rows};
 use crate::nodes::LibraryKernel;
 use crate::nodes::reduction::Reduce;
 use crate::nodes::view::TensorView;
-use crate::pointwise::Storage;
 use hipdnn_cpu_kernels::pooling::{Strides, Windows};
+use hipdnn_cpu_pointwise::Storage;
 use hipdnn_cpu_simd::isa::{Isa, Kernel as IsaKernel, Simd};
 use hipdnn_cpu_threads::Pool;
 

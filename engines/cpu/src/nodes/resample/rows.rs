@@ -5,7 +5,7 @@
 
 use super::forward::Addresses;
 use super::{LANES, Mode, Pooling};
-use crate::pointwise::Value;
+use hipdnn_cpu_pointwise::Value;
 use hipdnn_cpu_simd::isa::{Isa, Kernel, Simd};
 
 /// Number of columns of the image that are worked on together.

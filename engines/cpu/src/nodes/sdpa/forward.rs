@@ -3,9 +3,9 @@
 
 use super::{Attention, Operand, Sight, pack};
 use crate::nodes::{LibraryKernel, Recipe};
-use crate::pointwise::Storage;
 use hipdnn_cpu_kernels::attention::{Beta, Bias, Biased, Multiply, Softmax};
 use hipdnn_cpu_kernels::transpose::Transposition;
+use hipdnn_cpu_pointwise::Storage;
 use hipdnn_cpu_simd::isa::Isa;
 use hipdnn_cpu_threads::Pool;
 

@@ -2,8 +2,8 @@
 //! values of a term lie side by side, then those of the next.
 
 use super::Operand;
-use crate::pointwise::Storage;
 use hipdnn_cpu_kernels::transpose::Transposition;
+use hipdnn_cpu_pointwise::Storage;
 use hipdnn_cpu_simd::isa::{Isa, Kernel, Simd, first};
 use hipdnn_cpu_simd::scratch;
 

@@ -11,7 +11,7 @@ use super::{Arg, Function, Program, SLOTS, Storage, Value, copy};
 
 /// Placement of an input's elements along a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Lie {
+pub enum Lie {
     /// `f32` side by side.
     Beside,
     /// One element for the whole row.
@@ -48,7 +48,7 @@ struct Step {
 
 /// A program with places for all its values.
 #[derive(Clone, Debug)]
-pub(crate) struct Direct {
+pub struct Direct {
     /// Inputs that are loaded, and their rows.
     loads: Vec<(usize, usize)>,
     steps: Vec<Step>,
@@ -70,7 +70,7 @@ impl Free {
 impl Direct {
     /// Assigns places; `None` if more than [`SLOTS`] rows would be needed, or nothing is won. The output takes results
     /// where it is `f32` side by side.
-    pub(crate) fn new(program: &Program, lies: &[Lie], output: bool) -> Option<Direct> {
+    pub fn new(program: &Program, lies: &[Lie], output: bool) -> Option<Direct> {
         let reads = |function: &Function, input: usize, operand: usize| match lies[input] {
             Lie::Beside => Some(From::Input(input)),
             Lie::Same if function.arithmetic().is_some() && operand < 2 => Some(From::Same(input)),
@@ -139,7 +139,7 @@ impl Direct {
     }
 
     /// Number of rows that a run uses.
-    pub(crate) fn rows(&self) -> usize {
+    pub fn rows(&self) -> usize {
         self.rows
     }
 
@@ -150,7 +150,7 @@ impl Direct {
     /// As many `f32` values can be read at the address of each input that lies side by side, one at that of one that is the
     /// same, and written at `output` if the program was made for one. The output may be an input, and overlaps none in any
     /// other way.
-    pub(crate) unsafe fn run<'r>(
+    pub unsafe fn run<'r>(
         &self,
         isa: Isa,
         (rows, pitch, len): (&'r mut [f32], usize, usize),
@@ -215,8 +215,8 @@ impl Direct {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{ComputeType, Parameters, ProgramStep};
     use super::*;
+    use crate::{ComputeType, Parameters, ProgramStep};
     use hipdnn_schemas::PointwiseMode;
 
     #[test]

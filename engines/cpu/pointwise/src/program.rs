@@ -241,7 +241,7 @@ impl fmt::Display for Program {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pointwise::Parameters;
+    use crate::Parameters;
     use hipdnn_schemas::PointwiseMode;
 
     fn step(mode: PointwiseMode, args: &[Arg]) -> ProgramStep {

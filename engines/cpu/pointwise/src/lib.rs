@@ -12,8 +12,8 @@ use std::ops::RangeInclusive;
 
 pub use hipdnn_engine_core::ops::pointwise::Parameters;
 
-pub(crate) use chain::Chain;
-pub(crate) use direct::{Direct, Lie};
+pub use chain::Chain;
+pub use direct::{Direct, Lie};
 pub use function::Function;
 use hipdnn_cpu_kernels::lines::Lines;
 use hipdnn_cpu_kernels::transpose::Transposition;

@@ -24,7 +24,7 @@ enum Link {
 /// A program from input 0 on, each of whose steps takes the result of the one before it, and an input that is side by side or the
 /// same for a row.
 #[derive(Clone, Debug)]
-pub(crate) struct Chain {
+pub struct Chain {
     links: Vec<Link>,
     /// For each input whether it is the same for a row.
     same: Vec<bool>,
@@ -32,7 +32,7 @@ pub(crate) struct Chain {
 
 impl Chain {
     /// The chain that a program is, for inputs that lie so; `None` if it is none, or has a single step.
-    pub(crate) fn new(program: &Program, lies: &[Lie]) -> Option<Chain> {
+    pub fn new(program: &Program, lies: &[Lie]) -> Option<Chain> {
         let mut chain = Chain { links: Vec::new(), same: lies.iter().map(|lie| *lie == Lie::Same).collect() };
         let other = |arg: Arg| match arg {
             Arg::Input(input) if input > 0 && lies[input] != Lie::Apart => Some(input),
@@ -63,7 +63,7 @@ impl Chain {
     /// # Safety
     /// `len` values can be read at `from` and at the address of each input that is side by side, one at that of each other one;
     /// `len` can be written at `to`, which may be one of these rows and overlaps them in no other way.
-    pub(crate) unsafe fn run(
+    pub unsafe fn run(
         &self,
         isa: Isa,
         (from, len): (*const f32, usize),
@@ -90,8 +90,8 @@ impl Chain {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{ComputeType, Function, Parameters, ProgramStep, SLOTS};
     use super::*;
+    use crate::{ComputeType, Function, Parameters, ProgramStep, SLOTS};
     use hipdnn_schemas::PointwiseMode;
 
     #[test]
