@@ -75,9 +75,10 @@ impl Wanted<'_> {
     /// # Safety
     /// `from` is the tensor's first element, with the memory that its extents and strides reach; `to` has [`Wanted::len`] values.
     unsafe fn prepare(&self, from: *const u8, to: &mut [f32], pool: &Pool) {
-        // SAFETY: the caller's promise.
         match self {
+            // SAFETY: the caller's promise: a filter of the plan's sizes and layout.
             Wanted::Filter(plan) => unsafe { plan.prepare(from, to, pool) },
+            // SAFETY: the caller's promise: the kernel's input, and as many values as its preparation says.
             Wanted::Matrix(kernel, _) => unsafe { kernel.prepare(from, to, pool) },
         }
     }

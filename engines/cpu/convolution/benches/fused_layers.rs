@@ -17,11 +17,14 @@ use hipdnn_cpu_simd::isa::Isa;
 use hipdnn_cpu_simd::scratch::AlignedBuffer;
 use hipdnn_cpu_threads::Pool;
 
-/// Chains: name, channels and extents of the input, and for each layer output channels (0 for one filter for each channel), size of
-/// the kernel and stride.
+/// Layers of a chain: of each output channels (0 for one filter for each channel), size of the kernel and stride.
+type Layers = &'static [[usize; 3]];
+
+/// Chains: name, channels and extents of the input, and layers.
 #[rustfmt::skip]
-const CHAINS: &[(&str, [usize; 3], &[[usize; 3]])] = &[
+const CHAINS: &[(&str, [usize; 3], Layers)] = &[
     ("CenterFace, stem", [3, 480, 640], &[[32, 3, 2], [0, 3, 1], [16, 1, 1]]),
+    ("CenterFace, beginning", [3, 480, 640], &[[32, 3, 2], [0, 3, 1], [16, 1, 1], [96, 1, 1], [0, 3, 2], [24, 1, 1]]),
     ("CenterFace, 16→96", [16, 240, 320], &[[96, 1, 1], [0, 3, 2], [24, 1, 1]]),
     ("CenterFace, 24→144", [24, 120, 160], &[[144, 1, 1], [0, 3, 1], [24, 1, 1]]),
     ("CenterFace, 24→144/2", [24, 120, 160], &[[144, 1, 1], [0, 3, 2], [32, 1, 1]]),
