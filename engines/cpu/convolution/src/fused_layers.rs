@@ -31,8 +31,11 @@ const WEIGHTS: usize = 512 << 10;
 /// Most rows of a band: more gain nothing.
 const ROWS: usize = 16;
 
-/// Least bands of a segment, where the rows at its beginning are computed twice.
-const BANDS: usize = 4;
+/// Rows of a segment from which on each thread has two: what is computed twice, where one begins, is little then.
+const LONG: usize = 16;
+
+/// Bytes of an intermediate for each thread up to which a core's own cache has what it wrote when it reads it again.
+const OWN: usize = 512 << 10;
 
 /// Most input channels of a first layer of several taps that is fused: of more, transforms of whole images are faster.
 const FEW_CHANNELS: usize = 4;
@@ -114,8 +117,9 @@ impl FusedLayers {
         for first in (0..problems.len()).rev() {
             let split = (first + 1..=problems.len()).filter_map(|end| {
                 let layers = &problems[first..end];
+                let far = FAR.max(OWN * threads);
                 let is_worth_it =
-                    layers.len() == 1 || layers[..layers.len() - 1].iter().any(|of| is_intermediate(of, FAR));
+                    layers.len() == 1 || layers[..layers.len() - 1].iter().any(|of| is_intermediate(of, far));
                 let rows = most_rows(layers).filter(|_| is_worth_it)?;
                 let after = best[best.len() - 1 - (end - first - 1)];
                 let left = if end < problems.len() { intermediate_bytes(&problems[end - 1]) } else { 0 };
@@ -137,8 +141,9 @@ impl FusedLayers {
         }
         let last = &final_layer.shape;
         let (height, threads) = (last.output[1], threads.max(1));
-        let parts = if threads == 1 { 1 } else { (2 * threads).div_ceil(last.batch) };
-        let segment = height.div_ceil(parts).max(BANDS * rows).next_multiple_of(rows);
+        let units = if last.batch * height >= 2 * threads * LONG { 2 * threads } else { threads };
+        let parts = if threads == 1 { 1 } else { units.div_ceil(last.batch) };
+        let segment = height.div_ceil(parts);
         let mut windows: Vec<Vec<Window>> = vec![Vec::new(); problems.len()];
         let segments: Vec<Vec<Band>> = (0..height)
             .step_by(segment)
