@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 use std::sync::{Arc, Mutex, TryLockError};
 
-use hipdnn_cpu_convolution::{Args, ConvolutionPlan, LayerArgs, MAX_OPERANDS, Weights};
+use hipdnn_cpu_convolution::{Args, ConvolutionPlan, LayerArgs, MAX_OPERANDS, MOST_LAYERS, Weights};
 use hipdnn_cpu_simd::isa::Isa;
 use hipdnn_cpu_threads::Pool;
 use hipdnn_cpu_threads::lent;
@@ -24,9 +24,6 @@ use super::settings::Token;
 
 /// Maximum number of operands of a normalization that is folded into a convolution.
 const MAX_FOLDED: usize = 5;
-
-/// Number of fused layers whose arguments an execution keeps on the stack.
-const LAYERS_ON_STACK: usize = 4;
 
 /// Addresses of an epilogue's operands.
 type Operands = [*const u8; MAX_OPERANDS];
@@ -225,7 +222,7 @@ impl CpuPlan {
     /// # Safety
     /// As [`Plan::execute`], for memory that was resolved.
     unsafe fn convolve_by_bands(&self, index: usize, step: &FusedLayersStep, memory: &Memory<'_>) -> Result<(), Error> {
-        let mut layers: SmallVec<[(Weights<'_>, Operands); LAYERS_ON_STACK]> = SmallVec::new();
+        let mut layers: SmallVec<[(Weights<'_>, Operands); MOST_LAYERS]> = SmallVec::new();
         for (at, (layer, prepared)) in step.layers.iter().zip(&self.weights[index]).enumerate() {
             // SAFETY: the caller's promise.
             layers.push(unsafe { self.layer(layer, step.plan.plan(at), prepared, memory) }?);
@@ -234,7 +231,7 @@ impl CpuPlan {
             weights: *weights,
             operands: &operands[..layer.operands.len()],
         });
-        let args: SmallVec<[LayerArgs<'_>; LAYERS_ON_STACK]> = args.collect();
+        let args: SmallVec<[LayerArgs<'_>; MOST_LAYERS]> = args.collect();
         let (x, y, scratch) = (memory.at(step.x), memory.at(step.y), memory.at(step.scratch));
         // SAFETY: the caller answers for its buffers; places in the workspace are as large as the schedule took them and apart from
         // each other while both are used, but for the output and a residual of the last layer; prepared filters are of their plans'

@@ -28,6 +28,9 @@ const BUFFERS: usize = 1 << 20;
 /// Bytes of all weights that stay there too.
 const WEIGHTS: usize = 512 << 10;
 
+/// Most layers that are fused: a run's arguments have a place on the stack.
+pub const MOST_LAYERS: usize = 8;
+
 /// Most rows of a band: more gain nothing.
 const ROWS: usize = 16;
 
@@ -115,7 +118,7 @@ impl FusedLayers {
         // Of the layers from each one on: bytes of the intermediates that are left in memory, and layers and rows of the first band.
         let mut best = vec![(0, 1, 0)];
         for first in (0..problems.len()).rev() {
-            let split = (first + 1..=problems.len()).filter_map(|end| {
+            let split = (first + 1..=problems.len().min(first + MOST_LAYERS)).filter_map(|end| {
                 let layers = &problems[first..end];
                 let far = FAR.max(OWN * threads);
                 let is_worth_it =
@@ -325,13 +328,16 @@ fn offset(layout: &Layout, image: usize, row: usize) -> usize {
 /// channels.
 fn is_layer(problem: &Problem, is_first: bool) -> bool {
     let shape = &problem.shape;
+    if shape.is_empty() || shape.depth() == 0 {
+        return false;
+    }
     let flat =
         [&shape.input, &shape.output, &shape.kernel].iter().all(|sizes| sizes[0] == 1) && shape.pad_before[0] == 0;
     let dense = shape.groups == 1 && (shape.taps() == 1 || is_first && shape.in_channels <= FEW_CHANNELS);
     // Each row of the output looks at one of the input at least.
     let seen = shape.pad_before[1] < reach(shape)
         && shape.output[1].saturating_sub(1) * shape.stride[1] < shape.pad_before[1] + shape.input[1];
-    flat && !shape.is_empty() && shape.depth() > 0 && seen && (dense || shape.is_depthwise())
+    flat && seen && (dense || shape.is_depthwise())
 }
 
 /// True if the output has its channels innermost, without gaps.

@@ -29,7 +29,7 @@ mod wide;
 mod winograd;
 mod winograd_rows;
 
-pub use fused_layers::{FusedLayers, LayerArgs};
+pub use fused_layers::{FusedLayers, LayerArgs, MOST_LAYERS};
 pub use problem::{Element, EpilogueStep, Layout, MAX_OPERANDS, Problem, Shape};
 
 use depthwise::{Depthwise, DepthwisePlanes, DepthwiseRows};
