@@ -16,7 +16,7 @@ use super::fuse::fold::Fold;
 use super::fuse::{Fused, NodeList, Remark};
 use super::geometry::{broadcast, element, layout, lift, shape};
 use super::layout::is_channels_last;
-use super::nodes::factors::{Factors, Values};
+use super::nodes::factors::Factors;
 use super::nodes::{LibraryKernel, LibraryOp, MAX_INPUTS, MAX_OUTPUTS};
 use super::settings::{Settings, Token};
 use super::work::{Convolution, Elementwise, EpilogueOp, Input, Operand, Work};
@@ -320,7 +320,7 @@ impl<'a> Builder<'a> {
             place: self.place_of[self.graph.position(uid)],
             channels_last: is_channels_last(self.graph.tensor(uid)),
         };
-        let read = works.iter().flat_map(Work::reads).filter(|uid| works.len() == 1 || !written.contains(uid));
+        let read = works.iter().flat_map(Work::reads).filter(|uid| !written.contains(uid));
         Outline {
             name: last.name(),
             nodes,
@@ -422,8 +422,7 @@ impl<'a> Builder<'a> {
         if layers.len() < 2 {
             return None;
         }
-        let problems: Vec<Problem> = layers.into_iter().map(|work| self.problem(work)).collect();
-        FusedLayers::longest(&problems, self.choice.threads)
+        FusedLayers::longest(layers.into_iter().map(|work| self.problem(work)), self.choice.threads)
     }
 
     fn fused_layers(&mut self, plan: FusedLayers, works: &[Work]) -> Result<FusedLayersStep, Error> {
@@ -560,9 +559,8 @@ impl<'a> Builder<'a> {
     /// Plans the scales and shifts of a normalization of `channels` channels, in the workspace while the step runs.
     fn fold(&mut self, fold: &Fold, channels: usize, taken: &mut Vec<Block>) -> Result<FoldStep, Error> {
         let tensors = fold.tensors();
-        let operands = tensors.iter().map(|uid| Values::new(self.graph.tensor(*uid))).collect();
         let inputs = tensors.iter().map(|uid| self.place(*uid)).collect::<Result<_, _>>()?;
-        let factors = Factors { channels, operands };
+        let factors = Factors::new(channels, tensors.iter().map(|uid| self.graph.tensor(*uid)));
         let [to, shifts] = [self.planner.take(factors.bytes())?, self.planner.take(factors.bytes())?];
         taken.extend([to, shifts]);
         Ok(FoldStep { factors, inputs, to: Place::Workspace(to.offset), shifts: Place::Workspace(shifts.offset) })
@@ -636,16 +634,10 @@ impl fmt::Display for Schedule {
         for (index, (step, outline)) in self.steps.iter().zip(&self.outlines).enumerate() {
             write!(f, "\n  {index}: {}", outline.name)?;
             match step {
-                Step::Convolution(step) => {
-                    write!(f, " ({})", step.plan.algorithm())?;
-                    step.plan.epilogue().iter().try_for_each(|step| write!(f, ", {step}"))?;
-                }
+                Step::Convolution(step) => algorithm(f, &step.plan)?,
                 Step::FusedLayers(step) => {
                     f.write_str(", fused layers")?;
-                    for plan in (0..step.plan.count()).map(|layer| step.plan.plan(layer)) {
-                        write!(f, " ({})", plan.algorithm())?;
-                        plan.epilogue().iter().try_for_each(|step| write!(f, ", {step}"))?;
-                    }
+                    (0..step.plan.count()).try_for_each(|layer| algorithm(f, step.plan.plan(layer)))?;
                 }
                 Step::Pointwise(step) => write!(f, " ({})", step.kernel)?,
                 Step::Node(_) => {}
@@ -660,6 +652,12 @@ impl fmt::Display for Schedule {
         }
         self.remarks.iter().try_for_each(|remark| write!(f, "\n  {remark}"))
     }
+}
+
+/// Writes a convolution's algorithm and epilogue.
+fn algorithm(f: &mut fmt::Formatter<'_>, plan: &ConvolutionPlan) -> fmt::Result {
+    write!(f, " ({})", plan.algorithm())?;
+    plan.epilogue().iter().try_for_each(|step| write!(f, ", {step}"))
 }
 
 fn list(f: &mut fmt::Formatter<'_>, tensors: &[Located]) -> fmt::Result {

@@ -72,7 +72,7 @@ fn main() {
         let mut innermost = chain.one_by_one(&problems, threads, isa);
         let microseconds = [time(&mut || innermost.run(&pool)), time(&mut || apart.run(&pool))];
         print!("{name:24} {:9.1} {:9.1}", microseconds[0], microseconds[1]);
-        match FusedLayers::longest_with(&problems, threads, isa) {
+        match FusedLayers::longest_with(problems.iter().cloned(), threads, isa) {
             Some(plan) => {
                 let count = plan.count();
                 let mut fused = chain.fused(plan);

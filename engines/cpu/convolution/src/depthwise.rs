@@ -139,8 +139,7 @@ impl Depthwise {
         let [_, height, width] = self.shape.input;
         // A unit may begin and end within a row.
         let rows = (self.tiles().div_ceil(self.units).div_ceil(self.row_tiles()) + 1).min(self.shape.output[1]);
-        let reach = (self.shape.kernel[1] - 1).saturating_mul(self.shape.dilation[1]).saturating_add(1);
-        let lines = ((rows - 1).saturating_mul(self.shape.stride[1])).saturating_add(reach).min(height);
+        let lines = ((rows - 1).saturating_mul(self.shape.stride[1])).saturating_add(self.shape.reach(1)).min(height);
         lines * width * self.shape.groups
     }
 

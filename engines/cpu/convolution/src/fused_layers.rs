@@ -51,6 +51,11 @@ pub struct FusedLayers {
     segments: Vec<Vec<Band>>,
     batch: usize,
     threads: usize,
+    /// Bytes of the workspace's first part, for weights prepared at every run.
+    weights: usize,
+    /// Bytes of a worker's buffers, which its part of the workspace begins with, and of that part.
+    buffers: usize,
+    slot: usize,
 }
 
 /// A layer of a band.
@@ -63,7 +68,7 @@ struct Layer {
     usual: usize,
     /// Rows of the output's buffer; 0 for the last layer.
     capacity: usize,
-    /// Where the workspace has the weights, if they are prepared at every run.
+    /// Offset of the weights in the workspace, if they are prepared at every run.
     weights: usize,
 }
 
@@ -79,7 +84,7 @@ struct Window {
 /// Parts of a band, one for each layer.
 type Band = Vec<Part>;
 
-/// What a layer computes for a band.
+/// Share of a layer in a band.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Part {
     /// Index of the plan; `None` if all that the next layer looks at is there.
@@ -105,22 +110,25 @@ pub struct LayerArgs<'a> {
 
 impl FusedLayers {
     /// Fuses as many of the first problems as gain by it: two at least. Each reads what the one before it writes, which nobody
-    /// else reads.
-    pub fn longest(problems: &[Problem], threads: usize) -> Option<FusedLayers> {
+    /// else reads. Problems behind the first that is not linked are not asked for.
+    pub fn longest(problems: impl Iterator<Item = Problem>, threads: usize) -> Option<FusedLayers> {
         FusedLayers::longest_with(problems, threads, Isa::best())
     }
 
     /// Variant of [`FusedLayers::longest`] with the instruction set given.
-    pub fn longest_with(problems: &[Problem], threads: usize, isa: Isa) -> Option<FusedLayers> {
-        let is_linked =
-            |at: &usize| is_layer(&problems[*at], *at == 0) && (*at == 0 || is_intermediate(&problems[*at - 1], NEAR));
-        let problems = &problems[..(0..problems.len()).take_while(is_linked).count()];
+    pub fn longest_with(mut problems: impl Iterator<Item = Problem>, threads: usize, isa: Isa) -> Option<FusedLayers> {
+        let mut linked: Vec<Problem> = Vec::new();
+        while linked.last().is_none_or(|before| is_intermediate(before, NEAR)) {
+            let Some(problem) = problems.next().filter(|problem| is_layer(problem, linked.is_empty())) else { break };
+            linked.push(problem);
+        }
+        let problems = &linked[..];
+        let far = FAR.max(OWN * threads);
         // Of the layers from each one on: bytes of the intermediates that are left in memory, and layers and rows of the first band.
         let mut best = vec![(0, 1, 0)];
         for first in (0..problems.len()).rev() {
             let split = (first + 1..=problems.len().min(first + MOST_LAYERS)).filter_map(|end| {
                 let layers = &problems[first..end];
-                let far = FAR.max(OWN * threads);
                 let is_worth_it =
                     layers.len() == 1 || layers[..layers.len() - 1].iter().any(|of| is_intermediate(of, far));
                 let rows = most_rows(layers).filter(|_| is_worth_it)?;
@@ -154,19 +162,22 @@ impl FusedLayers {
             .collect();
         let mut layers = Vec::with_capacity(problems.len());
         let mut weights = 0;
-        for (index, (problem, windows)) in problems.iter().zip(&windows).enumerate() {
+        let of_layers = problems.iter().zip(&windows).zip(capacities(problems, rows));
+        for (index, ((problem, windows), capacity)) in of_layers.enumerate() {
             let uses = |plan: &usize| segments.iter().flatten().filter(|band| band[index].plan == Some(*plan)).count();
             let usual = (0..windows.len()).max_by_key(uses)?;
             let of_most = ConvolutionPlan::with_isa(&part_of(problem, &windows[usual]), 1, isa);
             let plan = |window: &Window| Some((*window, of_most.alike(&part_of(problem, window))?));
             let plans = windows.iter().map(plan).collect::<Option<Vec<_>>>()?;
-            let capacity = if index + 1 < problems.len() { capacities(problems, rows)[index] } else { 0 };
             layers.push(Layer { problem: problem.clone(), plans, usual, capacity, weights });
             if !problem.constant_weights {
                 weights += lines(4 * of_most.prepared_len());
             }
         }
-        Some(FusedLayers { layers, segments, batch: last.batch, threads })
+        let buffers = layers.iter().map(Layer::buffer_bytes).sum();
+        let plans = layers.iter().flat_map(|layer| &layer.plans);
+        let slot = buffers + lines(plans.map(|(_, plan)| plan.workspace_bytes()).max()?);
+        Some(FusedLayers { layers, segments, batch: last.batch, threads, weights, buffers, slot })
     }
 
     /// Number of layers.
@@ -189,20 +200,7 @@ impl FusedLayers {
 
     /// Bytes of workspace that a run needs. It is enough for pools of any size: no more workers take part than were planned with.
     pub fn workspace_bytes(&self) -> usize {
-        self.weights_bytes() + self.threads * self.slot_bytes() + LINE
-    }
-
-    /// Bytes of the workspace's first part, for weights prepared at every run.
-    fn weights_bytes(&self) -> usize {
-        let run_time = self.layers.iter().filter(|layer| !layer.problem.constant_weights);
-        run_time.map(|layer| lines(4 * layer.plan().prepared_len())).sum()
-    }
-
-    /// Bytes of a worker's part of the workspace: buffers, and the scratch memory of a layer.
-    fn slot_bytes(&self) -> usize {
-        let buffers: usize = self.layers.iter().map(Layer::buffer_bytes).sum();
-        let plans = self.layers.iter().flat_map(|layer| &layer.plans);
-        buffers + lines(plans.map(|(_, plan)| plan.workspace_bytes()).max().unwrap_or(0))
+        self.weights + self.threads * self.slot + LINE
     }
 
     /// Convolves: the first layer reads `x`, the last one writes `y`.
@@ -221,11 +219,11 @@ impl FusedLayers {
             }
         }
         let tensors = Send2(x, y);
-        let scratch = Send2(workspace, workspace.wrapping_add(self.weights_bytes()));
+        let scratch = Send2(workspace, workspace.wrapping_add(self.weights));
         let layers = Memory(layers);
         pool.run_indexed(self.units(), self.threads, &|worker, unit| {
             let (image, segment) = (unit / self.segments.len(), unit % self.segments.len());
-            let slot = scratch.y().wrapping_add(worker * self.slot_bytes());
+            let slot = scratch.y().wrapping_add(worker * self.slot);
             for band in &self.segments[segment] {
                 // SAFETY: the caller's duty; bands of a segment come in order, with a slot of their worker's, and segments write rows
                 // of their own.
@@ -249,8 +247,7 @@ impl FusedLayers {
         prepared: *const u8,
         slot: *mut u8,
     ) {
-        let buffers: usize = self.layers.iter().map(Layer::buffer_bytes).sum();
-        let workspace = slot.wrapping_add(buffers);
+        let workspace = slot.wrapping_add(self.buffers);
         let last = self.layers.len() - 1;
         // Buffer of the layer before, and of this one.
         let (mut input, mut output) = (slot.cast_const(), slot);
@@ -335,7 +332,7 @@ fn is_layer(problem: &Problem, is_first: bool) -> bool {
         [&shape.input, &shape.output, &shape.kernel].iter().all(|sizes| sizes[0] == 1) && shape.pad_before[0] == 0;
     let dense = shape.groups == 1 && (shape.taps() == 1 || is_first && shape.in_channels <= FEW_CHANNELS);
     // Each row of the output looks at one of the input at least.
-    let seen = shape.pad_before[1] < reach(shape)
+    let seen = shape.pad_before[1] < shape.reach(1)
         && shape.output[1].saturating_sub(1) * shape.stride[1] < shape.pad_before[1] + shape.input[1];
     flat && seen && (dense || shape.is_depthwise())
 }
@@ -369,15 +366,10 @@ fn most_rows(problems: &[Problem]) -> Option<usize> {
     (1..=ROWS).rev().find(|rows| buffers(*rows) <= BUFFERS)
 }
 
-/// Rows of the input between the first and the last one that an output looks at, both counted.
-fn reach(shape: &Shape) -> usize {
-    (shape.kernel[1] - 1).saturating_mul(shape.dilation[1]).saturating_add(1)
-}
-
 /// Rows of the input that some rows of the output look at.
 fn inputs(shape: &Shape, outputs: &Range<usize>) -> Range<usize> {
     let (stride, pad) = (shape.stride[1], shape.pad_before[1]);
-    let end = ((outputs.end - 1) * stride + reach(shape)).saturating_sub(pad);
+    let end = ((outputs.end - 1) * stride + shape.reach(1)).saturating_sub(pad);
     (outputs.start * stride).saturating_sub(pad)..end.min(shape.input[1])
 }
 
@@ -397,7 +389,7 @@ fn capacities(problems: &[Problem], rows: usize) -> Vec<usize> {
     let mut rows = rows.min(problems.last().map_or(0, |problem| problem.shape.output[1]));
     for index in (1..problems.len()).rev() {
         let shape = &problems[index].shape;
-        rows = ((rows - 1) * shape.stride[1] + reach(shape)).min(shape.input[1]);
+        rows = ((rows - 1) * shape.stride[1] + shape.reach(1)).min(shape.input[1]);
         capacities[index - 1] = rows;
     }
     capacities

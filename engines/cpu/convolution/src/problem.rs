@@ -57,6 +57,11 @@ impl Shape {
         size_of::<f32>() * self.in_channels * self.input[1] * self.input[2]
     }
 
+    /// Input places of an axis between the first and the last one that an output looks at, both counted.
+    pub(super) fn reach(&self, axis: usize) -> usize {
+        (self.kernel[axis] - 1).saturating_mul(self.dilation[axis]).saturating_add(1)
+    }
+
     /// Number of taps of the kernel.
     pub fn taps(&self) -> usize {
         self.kernel.iter().product()

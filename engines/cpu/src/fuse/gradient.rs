@@ -10,7 +10,7 @@ use smallvec::smallvec;
 use super::{NodeList, Readers, Remark, Rule, fold, nodes_of};
 use crate::geometry::{broadcast, element, layout, lift};
 use crate::nodes::epilogue::{Epilogue, Operand};
-use crate::nodes::factors::{Factors, Values};
+use crate::nodes::factors::Factors;
 use crate::nodes::{LibraryOp, MAX_INPUTS};
 use crate::work::{Input, Work};
 use hipdnn_cpu_pointwise::{Arg, ComputeType, Function, Parameters, Program, ProgramStep, Storage};
@@ -194,8 +194,8 @@ impl Fused {
     /// Adds the scale and the shift of a normalization.
     fn normalize(&mut self, graph: &Graph, fold: &fold::Fold) -> Result<(), &'static str> {
         let tensors = fold.tensors();
-        let operands = tensors.iter().map(|uid| Values::new(graph.tensor(*uid))).collect();
-        let factors = Factors { channels: graph.tensor(self.output).dims()[1], operands };
+        let channels = graph.tensor(self.output).dims()[1];
+        let factors = Factors::new(channels, tensors.iter().map(|uid| graph.tensor(*uid)));
         let positions = tensors.iter().map(|uid| self.input(*uid)).collect();
         let number = self.epilogue.factors.len();
         self.epilogue.factors.push((factors, positions));

@@ -42,6 +42,11 @@ pub struct Factors {
 }
 
 impl Factors {
+    /// Scales and shifts by a fold's operands, for so many channels.
+    pub fn new<'g>(channels: usize, operands: impl Iterator<Item = &'g Tensor>) -> Factors {
+        Factors { channels, operands: operands.map(Values::new).collect() }
+    }
+
     /// Bytes of the scales; the shifts take as many.
     pub fn bytes(&self) -> usize {
         self.channels * size_of::<f32>()

@@ -205,7 +205,8 @@ fn inverted_residual(size: usize, [channels, expanded]: [usize; 2], kernel: usiz
 #[test]
 fn layers_are_fused_where_no_cache_holds_what_is_between_them() {
     for isa in Isa::available() {
-        let count = |problems: &[Problem]| FusedLayers::longest_with(problems, 2, isa).map(|plan| plan.count());
+        let count =
+            |problems: &[Problem]| FusedLayers::longest_with(problems.iter().cloned(), 2, isa).map(|plan| plan.count());
         assert_eq!(count(&inverted_residual(160, [24, 144], 3)), Some(3), "{isa}");
         // Intermediates that stay in a cache.
         assert_eq!(count(&inverted_residual(40, [24, 144], 3)), None, "{isa}");
